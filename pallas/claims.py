@@ -1,0 +1,240 @@
+"""Who holds a message: one holder at a time, decided in Redis, remembered after it is done.
+
+An entry is won by the first report that reaches Redis (`entry_claim.lua`; `entry_match.lua` where an end reports no
+sequences). Whole tokens are compared: own token coming back means "won earlier, the reply was lost", so a claim whose
+reply is late or lost is asked again until Redis has said yes or no: Unknown is never turned into Lost. Effects are
+recorded before they happen; nothing is completed under an epoch that may have lapsed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import struct
+import zlib
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Protocol
+
+import structlog
+
+from pallas.errors import LeaseLost, RedisError, ReplyError
+from pallas.keys import CONTENT_HOUR_S, Bucket
+from pallas.metrics import Meters
+from pallas.model import Outcome, Reason
+from pallas.redis import Redis, script
+from pallas.tasks import Tasks, every
+
+_log = structlog.get_logger()
+_RECORD = struct.Struct(">IL").pack
+_MARK = struct.Struct(">HL").pack
+SLOT_S = 16
+
+
+class Verdict(Enum):
+    """What Redis said of a claim. There is no third value: Unknown is asked again."""
+
+    WON = "won"
+    LOST = "lost"
+
+
+class Epoch(Protocol):
+    """The worker's lease, as claims see it."""
+
+    shard_id: int
+
+    def token(self) -> bytes:
+        """A new token, 10 bytes: shard, epoch, nonce. Raises LeaseLost while no lease is held."""
+
+    def allows(self, token: bytes) -> bool:
+        """Whether the token's epoch is still this worker's, by its own suspend-aware clock."""
+
+    async def held(self) -> None:
+        """Wait until a lease is held."""
+
+
+class Claim:
+    """One report's attempt to hold its message's entry; afterwards, the way to that entry.
+
+    `mark` names this very report (account and message id); `tolerance_s` is by how much clocks may differ, below 16.
+    `body` is the digest of user and content, needed only where an end reports no sequences.
+    """
+
+    __slots__ = ("body", "bucket", "field", "home", "mark", "seq", "sender", "space", "time_s", "token", "tolerance_s")
+
+    def __init__(
+        self, bucket: Bucket, space: str, seq: int | None, time_s: int, user_id: str, mark: str, tolerance_s: int = 0
+    ) -> None:
+        self.bucket = bucket
+        self.space = space
+        self.seq = seq
+        self.time_s = time_s
+        self.sender = zlib.crc32(user_id.encode())
+        self.mark = mark
+        self.tolerance_s = tolerance_s
+        self.body: bytes | None = None
+        self.token = b""
+        self.home = ""
+        self.field: bytes | int = b""
+
+
+class Claims:
+    """Claims of one worker."""
+
+    def __init__(self, redis: Redis, epoch: Epoch, tasks: Tasks, meters: Meters, *, ttl_s: int) -> None:
+        self._redis = redis
+        self._epoch = epoch
+        self._meters = meters
+        self._ttl_s = ttl_s
+        self._claim = script("entry_claim")
+        self._match = script("entry_match")
+        self._mark = script("entry_mark")
+        self._unsettled: dict[bytes, tuple[Claim, str]] = {}
+        self._settling: set[bytes] = set()
+        tasks.start(every(0.5, self._settle, name="claims.settle"), "claims.settle")
+
+    @property
+    def unsettled(self) -> int:
+        """Ends of messages that Redis has not confirmed yet."""
+        return len(self._unsettled)
+
+    async def take(self, claim: Claim, body: Callable[[], bytes]) -> Verdict:
+        """Ask until Redis has decided; `body` is called only where contents must be compared."""
+        pause = 0.0
+        while True:
+            try:
+                if not claim.token:
+                    claim.token = self._epoch.token()
+                reply = await self._ask(claim)
+            except LeaseLost:
+                await self._epoch.held()
+                continue
+            except RedisError as error:
+                claim_lost_its_epoch = claim.token and not self._epoch.allows(claim.token)
+                self._meters.claim_unknown(error)
+                if claim_lost_its_epoch:
+                    await self._epoch.held()
+                pause = min(1.0, pause * 2 + 0.05)
+                await asyncio.sleep(pause * (1 + random.random() / 4))  # noqa: S311  (spread, not secrecy)
+                continue
+            if reply == 1:
+                return Verdict.WON
+            if reply == -1:
+                claim.body = body()
+                continue
+            return Verdict.LOST
+
+    async def _ask(self, claim: Claim) -> Any:
+        bucket, seq, token = claim.bucket, claim.seq, claim.token
+        if claim.body is None and seq is not None:
+            claim.home, claim.field = bucket.block(seq), seq & 63
+            command = self._claim.command(
+                claim.home, bucket.open, bucket.books, bucket.plain,
+                token, claim.field, b"c" + token + _RECORD(claim.time_s, claim.sender), self._ttl_s, claim.space, seq,
+            )  # fmt: skip
+            return await self._redis.run(self._claim, command)
+        hour = bucket.hour(claim.time_s)
+        second = claim.time_s % CONTENT_HOUR_S
+        slot, within = divmod(second, SLOT_S)
+        body = claim.body or b""
+        content = body + bytes((slot,))
+        aside, beside, shift = hour, b"", 0
+        if within < claim.tolerance_s:
+            shift = -SLOT_S
+        elif within + claim.tolerance_s >= SLOT_S:
+            shift = SLOT_S
+        if shift:
+            there = claim.time_s + shift
+            aside, beside = bucket.hour(there), body + bytes((there % CONTENT_HOUR_S // SLOT_S,))
+        block = bucket.block(seq or 0)
+        if seq is not None:
+            claim.home, claim.field = block, seq & 63
+        else:
+            claim.home, claim.field = hour, content
+        command = self._match.command(
+            block, hour, aside, bucket.open, bucket.books, bucket.plain,
+            token, "" if seq is None else seq & 63, b"c" + token + _RECORD(claim.time_s, claim.sender), self._ttl_s,
+            claim.space, "" if seq is None else seq, content, within, beside, shift, claim.tolerance_s,
+            _MARK(self._epoch.shard_id, zlib.crc32(claim.mark.encode())),
+        )  # fmt: skip
+        return await self._redis.run(self._match, command)
+
+    async def effect(self, claim: Claim) -> None:
+        """Record that an effect is about to happen; returns only when it may. Raises LeaseLost when it must not."""
+        pause = 0.05
+        while True:
+            self.check(claim)
+            try:
+                reply = await self._redis.run(self._mark, self._marking(claim, "e", ""))
+            except RedisError as error:
+                self._meters.claim_unknown(error)
+                await asyncio.sleep(pause)
+                pause = min(1.0, pause * 2)
+                continue
+            if reply == 0:
+                self._meters.fenced()
+                raise LeaseLost(f"the message in {claim.space} has another holder by now: nothing is sent for it")
+            self.check(claim)
+            return
+
+    def check(self, claim: Claim) -> None:
+        """Raises LeaseLost where the claim's epoch may have lapsed. To be called right before every send."""
+        if not self._epoch.allows(claim.token):
+            self._meters.fenced()
+            raise LeaseLost(
+                f"shard {self._epoch.shard_id}: the lease under which the message in {claim.space} was claimed "
+                "may have lapsed: nothing is sent or completed for it"
+            )
+
+    def end(self, claim: Claim, outcome: Outcome, reason: Reason) -> None:
+        """Record how the message ended; repeated by itself until Redis has confirmed it."""
+        if not self._epoch.allows(claim.token):
+            self._meters.fenced()
+            return
+        name = outcome.value if reason is Reason.OK else f"{outcome.value}:{reason.value}"
+        self._unsettled[claim.token] = (claim, name)
+        self._send_end(claim, name)
+
+    def _marking(self, claim: Claim, state: str, outcome: str) -> tuple[bytes | str | int, ...]:
+        bucket = claim.bucket
+        return self._mark.command(claim.home, bucket.open, bucket.books, claim.field, claim.token, state, outcome)
+
+    def _send_end(self, claim: Claim, outcome: str, *, again: bool = False) -> None:
+        token = claim.token
+        self._settling.add(token)
+
+        def answered(future: asyncio.Future[Any]) -> None:
+            self._settling.discard(token)
+            error = None if future.cancelled() else future.exception()
+            if future.cancelled() or error is not None:
+                if not isinstance(error, ReplyError) or error.code in {"NOSCRIPT", "READONLY", "LOADING", "OOM"}:
+                    return
+                _log.error("claim.end_refused", space_bucket=claim.bucket.number, error=str(error))
+            elif future.result() == 0:
+                self._meters.fenced()
+            elif future.result() == -1:
+                self._meters.forgotten()
+            self._unsettled.pop(token, None)
+
+        command = self._marking(claim, "d", outcome)
+        if again:
+            # The server may have lost the script; with its source the call needs no second round.
+            command = self._mark.with_source(command)
+        self._redis.submit(*command).add_done_callback(answered)
+
+    async def _settle(self) -> None:
+        for token, (claim, outcome) in list(self._unsettled.items()):
+            if token in self._settling:
+                continue
+            if not self._epoch.allows(token):
+                del self._unsettled[token]
+                self._meters.fenced()
+            else:
+                self._send_end(claim, outcome, again=True)
+
+    async def settled(self, within_s: float) -> bool:
+        """Wait until Redis has confirmed every end; False if it did not within the time."""
+        limit = asyncio.get_running_loop().time() + within_s
+        while self._unsettled and asyncio.get_running_loop().time() < limit:
+            await asyncio.sleep(0.02)
+        return not self._unsettled

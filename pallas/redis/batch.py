@@ -1,0 +1,121 @@
+"""Commands of one loop turn go to Redis as one write, without redis-py repeating any of them.
+
+A caller that is cancelled does not disturb its neighbours; one refused command fails alone; a batch whose
+connection broke fails all its members as *unknown*, never as "not done". A reply later than `late_s` frees its
+callers as unknown while the connection goes on reading: a slow server is not a dead one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from time import monotonic
+from typing import Any, Protocol
+
+from pallas.errors import RedisUnavailable, ReplyUnknown
+from pallas.tasks import Tasks
+
+Command = tuple[bytes | str | int, ...]
+
+
+class Transport(Protocol):
+    """Carries one batch; replies stand in the commands' order, a refused command's reply is a `ReplyError`."""
+
+    async def exchange(self, commands: Sequence[Command]) -> list[Any]:
+        """Send and read. Raises RedisUnavailable (surely not sent) or ReplyUnknown (may have run)."""
+
+    async def close(self) -> None:
+        """Drop the connection."""
+
+
+class _Batch:
+    __slots__ = ("commands", "late", "waiting")
+
+    def __init__(self, commands: list[Command], waiting: list[asyncio.Future[Any]]) -> None:
+        self.commands = commands
+        self.waiting = waiting
+        self.late: asyncio.TimerHandle | None = None
+
+
+class Batcher:
+    """Gathers commands and keeps at most one batch in flight per transport."""
+
+    def __init__(
+        self, transports: Sequence[Transport], tasks: Tasks, *, late_s: float = 0.3, max_batch: int = 256
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._idle = deque(transports)
+        self._transports = tuple(transports)
+        self._tasks = tasks
+        self._late_s = late_s
+        self._max_batch = max_batch
+        self._commands: list[Command] = []
+        self._waiting: list[asyncio.Future[Any]] = []
+        self._flush_due = False
+        self.last_reply = monotonic()
+        """When Redis last answered anything (monotonic seconds)."""
+
+    def submit(self, command: Command) -> asyncio.Future[Any]:
+        """Queue a command; the future gives its raw RESP2 reply, or raises a `pallas.errors.RedisError`."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._commands.append(command)
+        self._waiting.append(future)
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+        return future
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        while self._commands and self._idle:
+            # The most recently used transport first: batches stay large and idle connections stay idle.
+            transport = self._idle.pop()
+            batch = _Batch(self._commands[: self._max_batch], self._waiting[: self._max_batch])
+            del self._commands[: self._max_batch], self._waiting[: self._max_batch]
+            batch.late = self._loop.call_later(self._late_s, self._give_up, batch)
+            self._tasks.start(self._carry(transport, batch), "redis.batch")
+
+    async def _carry(self, transport: Transport, batch: _Batch) -> None:
+        try:
+            replies = await transport.exchange(batch.commands)
+        except (RedisUnavailable, ReplyUnknown) as error:
+            self._fail(batch, error)
+        except BaseException:
+            self._fail(batch, ReplyUnknown("the exchange with Redis was interrupted"))
+            await transport.close()
+            raise
+        else:
+            self.last_reply = monotonic()
+            for future, reply in zip(batch.waiting, replies, strict=True):
+                if not future.done():
+                    if isinstance(reply, Exception):
+                        future.set_exception(reply)
+                    else:
+                        future.set_result(reply)
+        finally:
+            if batch.late is not None:
+                batch.late.cancel()
+            self._idle.append(transport)
+            if self._commands and not self._flush_due:
+                self._flush_due = True
+                self._loop.call_soon(self._flush)
+
+    def _give_up(self, batch: _Batch) -> None:
+        self._fail(batch, ReplyUnknown(f"no reply from Redis within {self._late_s * 1000:.0f} ms"))
+
+    @staticmethod
+    def _fail(batch: _Batch, error: Exception) -> None:
+        for future in batch.waiting:
+            if not future.done():
+                future.set_exception(error)
+                # A caller that was cancelled meanwhile never looks; its silence is not an error of ours.
+                future.exception()
+
+    async def close(self) -> None:
+        """Drop every connection; commands still queued fail as not sent."""
+        unsent = _Batch(self._commands, self._waiting)
+        self._commands, self._waiting = [], []
+        self._fail(unsent, RedisUnavailable("the Redis client is closed"))
+        for transport in self._transports:
+            await transport.close()

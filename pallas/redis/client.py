@@ -1,0 +1,248 @@
+"""The one place that knows redis-py: connections for every kind of server, and no repeated commands.
+
+redis-py repeats a command whose connection broke, which turns a won claim into a lost one: here it never does.
+Each transport carries one batch at a time on a connection of its own; blocking reads get a client of theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import redis.asyncio as aio
+import redis.exceptions as faults
+from hiredis import pack_command
+from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from pallas.errors import ReplyError, RedisUnavailable, ReplyUnknown, SettingsError
+from pallas.redis.batch import Batcher, Command, Transport
+from pallas.redis.scripts import Script
+from pallas.redis.url import RedisKind, RedisTarget
+from pallas.tasks import Tasks
+
+# hiredis declares the exact element types of a list it only reads.
+_pack: Callable[[Command], bytes] = pack_command  # type: ignore[assignment]
+
+CONNECTIONS = 4
+"""Batches in flight at once; measured: more gain nothing, fewer let one slow reply hold back the rest."""
+
+
+class Redis:
+    """The narrow client that feature classes receive. Replies are raw RESP2: bytes, ints, lists, None."""
+
+    def __init__(self, batcher: Batcher) -> None:
+        self._batcher = batcher
+
+    @property
+    def last_reply(self) -> float:
+        """When Redis last answered anything, in `time.monotonic()` seconds."""
+        return self._batcher.last_reply
+
+    def submit(self, *command: bytes | str | int) -> asyncio.Future[Any]:
+        """Queue one command for this loop turn's write. The future raises `pallas.errors.RedisError`."""
+        return self._batcher.submit(command)
+
+    async def execute(self, *command: bytes | str | int) -> Any:
+        """Run one command. Raises RedisUnavailable, ReplyUnknown or ReplyError."""
+        return await self._batcher.submit(command)
+
+    async def run(self, script: Script, command: Command) -> Any:
+        """Run a script call built by `script.command` or `script.named`; survives SCRIPT FLUSH."""
+        try:
+            return await self._batcher.submit(command)
+        except ReplyError as error:
+            if error.code != "NOSCRIPT":
+                raise
+            return await self._batcher.submit(script.with_source(command))
+
+    async def close(self) -> None:
+        """Drop all connections."""
+        await self._batcher.close()
+
+
+def open_redis(target: RedisTarget, tasks: Tasks, *, late_ms: int = 300, dead_after_ms: int = 3000) -> Redis:
+    """A client for `target`; nothing is connected before the first command.
+
+    `late_ms` is when a caller is told "unknown", `dead_after_ms` when the connection is given up.
+    """
+    transports = _transports(target, dead_after_ms / 1000)
+    return Redis(Batcher(transports, tasks, late_s=late_ms / 1000))
+
+
+def _transports(target: RedisTarget, dead_after_s: float) -> list[Transport]:
+    match target.kind:
+        case RedisKind.MEMORY:
+            return [_Commands(_memory_client(), dead_after_s)]
+        case RedisKind.CLUSTER:
+            return [_Commands(_cluster_client(target), dead_after_s) for _ in range(CONNECTIONS)]
+        case RedisKind.EMBEDDED:
+            raise SettingsError("embedded:// names a server to be started; connect to the URL it returns")
+        case _:
+            make = _connections(target, dead_after_s)
+            return [_Pipe(make, dead_after_s) for _ in range(CONNECTIONS)]
+
+
+def _connections(target: RedisTarget, timeout_s: float) -> Callable[[], AbstractConnection]:
+    options: dict[str, Any] = {
+        "db": target.db,
+        "username": target.username or None,
+        "password": target.password or None,
+        "protocol": 2,
+        # The batch has one time-out of its own; redis-py would open one per reply, a fifth of all time.
+        "socket_timeout": None,
+        "socket_connect_timeout": timeout_s,
+        "retry": Retry(NoBackoff(), 0),
+        "client_name": "pallas",
+    }
+    if target.tls:
+        options |= {
+            "ssl_ca_certs": target.tls_ca or None,
+            "ssl_certfile": target.tls_cert or None,
+            "ssl_keyfile": target.tls_key or None,
+        }
+    match target.kind:
+        case RedisKind.UNIX:
+            return lambda: aio.UnixDomainSocketConnection(path=target.unix_path, **options)
+        case RedisKind.SENTINEL:
+            known: Any = aio.Sentinel
+            pooled: Any = aio.SentinelConnectionPool
+            asked = {
+                "username": target.sentinel_username or None,
+                "password": target.sentinel_password or None,
+                "socket_timeout": timeout_s,
+                "protocol": 2,
+            }
+            pool = pooled(target.service, known(list(target.hosts), sentinel_kwargs=asked), ssl=target.tls, **options)
+            make: Callable[[], AbstractConnection] = pool.make_connection
+            return make
+        case _:
+            host, port = target.hosts[0]
+            kind = aio.SSLConnection if target.tls else aio.Connection
+            return lambda: kind(host=host, port=port, **options)
+
+
+class _Pipe:
+    """One connection; a batch is one write and as many reads."""
+
+    def __init__(self, make: Callable[[], AbstractConnection], dead_after_s: float) -> None:
+        self._make = make
+        self._dead_after_s = dead_after_s
+        self._connection: AbstractConnection | None = None
+
+    async def exchange(self, commands: Sequence[Command]) -> list[Any]:
+        connection = await self._connected()
+        replies: list[Any] = []
+        stale = False
+        try:
+            async with asyncio.timeout(self._dead_after_s):
+                packed = b"".join([_pack(command) for command in commands])
+                await connection.send_packed_command(packed, check_health=False)
+                read = connection.read_response
+                for _ in commands:
+                    try:
+                        replies.append(await read(disconnect_on_error=False))
+                    except faults.ResponseError as error:
+                        replies.append(_refusal(error))
+                        stale = stale or isinstance(error, faults.ReadOnlyError)
+        except TimeoutError:
+            await self.close()
+            raise ReplyUnknown(f"no reply from Redis within {self._dead_after_s:g} s") from None
+        except (faults.RedisError, OSError) as error:
+            await self.close()
+            raise ReplyUnknown(f"the connection to Redis broke: {error}") from error
+        if stale:
+            # A demoted primary: the next connect asks again who is primary.
+            await self.close()
+        return replies
+
+    async def _connected(self) -> AbstractConnection:
+        connection = self._connection
+        if connection is not None and connection.is_connected:
+            return connection
+        connection = self._make()
+        try:
+            async with asyncio.timeout(self._dead_after_s):
+                await connection.connect()  # type: ignore[no-untyped-call]
+        except TimeoutError:
+            await connection.disconnect(nowait=True)
+            raise RedisUnavailable(f"cannot connect to Redis within {self._dead_after_s:g} s") from None
+        except (faults.RedisError, OSError) as error:
+            await connection.disconnect(nowait=True)
+            raise RedisUnavailable(f"cannot connect to Redis: {error}") from error
+        self._connection = connection
+        return connection
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.disconnect(nowait=True)
+
+
+class _Commands:
+    """A client that takes one command at a time: the cluster's, and the in-memory one."""
+
+    def __init__(self, client: Any, dead_after_s: float) -> None:
+        self._client = client
+        self._dead_after_s = dead_after_s
+
+    async def exchange(self, commands: Sequence[Command]) -> list[Any]:
+        try:
+            async with asyncio.timeout(self._dead_after_s):
+                return await asyncio.gather(*(self._one(command) for command in commands))
+        except TimeoutError:
+            raise ReplyUnknown(f"no reply from Redis within {self._dead_after_s:g} s") from None
+
+    async def _one(self, command: Command) -> Any:
+        try:
+            call: Awaitable[Any] = self._client.execute_command(*command)
+            return await call
+        except faults.ResponseError as error:
+            return _refusal(error)
+        except (faults.RedisError, OSError) as error:
+            # The cluster client does not tell whether the command was written: unknown is always true.
+            return ReplyUnknown(f"the connection to Redis broke: {error}")
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+def _refusal(error: faults.ResponseError) -> ReplyError:
+    """redis-py strips the code from some replies and keeps it as the class: put it back."""
+    codes = {
+        faults.NoScriptError: "NOSCRIPT",
+        faults.ReadOnlyError: "READONLY",
+        faults.OutOfMemoryError: "OOM",
+        faults.BusyLoadingError: "LOADING",
+        faults.NoPermissionError: "NOPERM",
+        faults.ExecAbortError: "EXECABORT",
+    }
+    text = str(error)
+    code = next((code for kind, code in codes.items() if isinstance(error, kind)), "")
+    return ReplyError(text if not code or text.startswith(code) else f"{code} {text}")
+
+
+def _cluster_client(target: RedisTarget) -> Any:
+    nodes = [aio.cluster.ClusterNode(host, port) for host, port in target.hosts]
+    return aio.RedisCluster(
+        startup_nodes=nodes,
+        username=target.username or None,
+        password=target.password or None,
+        protocol=2,
+        ssl=target.tls,
+        retry=Retry(NoBackoff(), 0),
+    )
+
+
+def _memory_client() -> Any:
+    try:
+        import fakeredis  # noqa: PLC0415  (an extra)
+        import lupa  # noqa: F401, PLC0415
+    except ImportError as error:
+        raise SettingsError(
+            "memory:// needs the extra `memory`: pip install 'pallas-cluster[memory]'; "
+            "or leave PALLAS_REDIS_URL unset for the embedded server"
+        ) from error
+    return fakeredis.FakeAsyncRedis(protocol=2)

@@ -1,0 +1,33 @@
+-- Gives one message to exactly one holder where every end reports sequences: the first report by sequence wins.
+-- KEYS: block (HASH), open (HASH), books (HASH), plain (SET)
+-- ARGV: token, field, record, ttl, space, seq
+-- Returns 1 the caller holds the entry (also when it won earlier and the reply was lost), -1 the space has an end
+-- without sequences (call entry_match), 'q' state token: another holds it, 'x' content: as 'q', but by pointer.
+--
+-- token   10 bytes: shard (2), epoch (4), nonce (4)
+-- field   sequence % 64, as text; seq the 16-bit sequence, as text
+-- record  19 bytes: 'c' token time (4) sender (4). State c claimed, e effect, d done; p is a pointer to a content
+--         entry and has its 9-byte field and a zero in the token's place.
+-- A sequence counts only for the same sender within an hour: it wraps after 65 536 messages.
+
+if redis.call('SISMEMBER', plain, space) == 1 then return -1 end
+local records = redis.call('HGET', block, field)
+if records then
+    local sender, time = record:sub(16, 19), struct.unpack('>I4', record, 12)
+    for at = 1, #records, 19 do
+        if records:sub(at + 15, at + 18) == sender
+            and math.abs(struct.unpack('>I4', records, at + 11) - time) <= 3600 then
+            local state = records:sub(at, at)
+            if state == 'p' then return 'x' .. records:sub(at + 1, at + 9) end
+            if records:sub(at + 1, at + 10) == token then return 1 end
+            return 'q' .. records:sub(at, at + 10)
+        end
+    end
+    -- Three records are kept: an end that invents sequences cannot push out another sender's message at once.
+    record = (records .. record):sub(-57)
+end
+redis.call('HSET', block, field, record)
+if redis.call('TTL', block) < ttl - 3600 then redis.call('EXPIRE', block, ttl) end
+redis.call('HSET', open, token, space .. '|' .. seq)
+redis.call('HINCRBY', books, 'distinct', 1)
+return 1

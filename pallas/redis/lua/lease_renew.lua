@@ -1,0 +1,14 @@
+-- Prolongs a lease for the epoch that holds it; an epoch that lapsed or was replaced stays dead.
+-- KEYS: leases (HASH)
+-- ARGV: shard, epoch, life_ms, info
+-- Returns 1 prolonged, 0 lapsed or not the holder.
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local record = redis.call('HGET', leases, shard)
+if not record then return 0 end
+local holder, limit = record:match('^(%d+)|(%d+)|')
+if holder ~= epoch or tonumber(limit) <= now then return 0 end
+redis.call('HSET', leases, shard, string.format('%s|%d|%s', epoch, now + life_ms, info))
+redis.call('PEXPIRE', leases, 86400000)
+return 1

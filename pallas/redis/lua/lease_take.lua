@@ -1,0 +1,32 @@
+-- Leases a shard id to one new worker epoch, or says who holds it: two live workers never share an id.
+-- KEYS: leases (HASH), epoch (STRING)
+-- ARGV: shard, life_ms, info
+-- Returns {1, shard, epoch} or {0, shard, holder's record}.
+--
+-- `shard` is an id, or empty for the lowest free one. A record is epoch|until_ms|info; times are the server's. The
+-- epoch also rises with the server's clock, so that a server that forgot everything gives out no old number.
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+local function live(id)
+    local record = redis.call('HGET', leases, id)
+    if record and tonumber(record:match('^%d+|(%d+)|')) > now then return record end
+    return nil
+end
+
+local id = shard
+if id == '' then
+    id = 0
+    while id < 256 and live(tostring(id)) do id = id + 1 end
+    id = tostring(id)
+end
+local holder = live(id)
+if holder then return {0, id, holder} end
+
+local last = tonumber(redis.call('GET', epoch) or '0')
+local fresh = math.max(last + 1, tonumber(time[1]))
+redis.call('SET', epoch, string.format('%d', fresh))
+redis.call('HSET', leases, id, string.format('%d|%d|%s', fresh, now + life_ms, info))
+redis.call('PEXPIRE', leases, 86400000)
+return {1, id, string.format('%d', fresh)}

@@ -1,0 +1,69 @@
+"""The Lua scripts, called by the names in their headers.
+
+A script file starts with `-- <promise>`, then `-- KEYS: name (TYPE), …`, `-- ARGV: name, …` and `-- Returns …`. The
+loader turns those names into locals on the file's first line (so that error lines still fit), checks each call
+against them, and computes the SHA once. NOSCRIPT proves that nothing ran, so the call is repeated with its source.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import cache
+from importlib.resources import files
+
+from pallas.redis.batch import Command
+
+_NAMES = re.compile(r"[a-z_]+")
+
+
+class Script:
+    """One script: its source, SHA and the names of its keys and arguments."""
+
+    __slots__ = ("arguments", "keys", "name", "sha", "source", "_head", "_length")
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        self.keys = _header(name, text, "KEYS")
+        self.arguments = _header(name, text, "ARGV")
+        self.source = _locals(self.keys, "KEYS") + _locals(self.arguments, "ARGV") + text
+        self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+        self._head: Command = ("EVALSHA", self.sha, len(self.keys))
+        self._length = len(self.keys) + len(self.arguments)
+
+    def __repr__(self) -> str:
+        return f"Script({self.name})"
+
+    def command(self, *values: bytes | str | int) -> Command:
+        """The call with keys and arguments in the header's order. Raises TypeError on a wrong number."""
+        if len(values) != self._length:
+            raise TypeError(f"{self.name} takes {self._length} values, got {len(values)}")
+        return self._head + values
+
+    def named(self, **values: bytes | str | int) -> Command:
+        """The call by names. Raises TypeError where a name is missing or unknown."""
+        names = self.keys + self.arguments
+        if values.keys() != set(names):
+            raise TypeError(f"{self.name} takes {', '.join(names)}; got {', '.join(values)}")
+        return self._head + tuple(values[name] for name in names)
+
+    def with_source(self, command: Command) -> Command:
+        """The same call for a server that does not know the script."""
+        return ("EVAL", self.source, *command[2:])
+
+
+@cache
+def script(name: str) -> Script:
+    """The script `pallas/redis/lua/<name>.lua`."""
+    return Script(name, (files("pallas.redis") / "lua" / f"{name}.lua").read_text("utf-8"))
+
+
+def _header(name: str, text: str, word: str) -> tuple[str, ...]:
+    line = re.search(rf"^-- {word}:(.*)$", text, re.MULTILINE)
+    if line is None:
+        raise ValueError(f"{name}.lua has no `-- {word}:` line")
+    return tuple(_NAMES.findall(re.sub(r"\([A-Z]+\)", "", line.group(1))))
+
+
+def _locals(names: tuple[str, ...], table: str) -> str:
+    return "".join(f"local {name} = {table}[{place}] " for place, name in enumerate(names, 1))

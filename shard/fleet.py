@@ -1,0 +1,50 @@
+"""Which accounts are ours: configured, connected now, or connected at any time to any worker of this deployment.
+
+A message that one of ours wrote is nobody's to answer, else two bots talk to each other for ever; accounts that are
+offline count as well. The look-up is a set in memory; Redis is asked on a timer and told at each connect.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from pallas.clock import Clock
+from pallas.keys import FLEET_TTL_S, Keys
+from pallas.redis import Redis
+from shard.roster import Account
+
+
+class Fleet:
+    """The accounts of this deployment, as this worker knows them."""
+
+    def __init__(self, redis: Redis, keys: Keys, clock: Clock, configured: Iterable[str]) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._clock = clock
+        self._known: set[str] = set(configured)
+
+    def __contains__(self, user_id: str) -> bool:
+        return user_id in self._known
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def add(self, bot_id: str) -> None:
+        """An account connected here; it is ours from this moment on."""
+        self._known.add(bot_id)
+
+    async def announce(self, accounts: Iterable[Account]) -> None:
+        """Tell the other workers, and whoever looks later, of accounts that are connected here."""
+        now = int(self._clock.wall_s())
+        fields: list[str] = []
+        for account in accounts:
+            last = {"seen": now, "nickname": account.nickname, "end": account.end.value, "version": account.version}
+            fields += (account.bot_id, json.dumps(last, ensure_ascii=False, separators=(",", ":")))
+        if fields:
+            await self._redis.execute("HSET", self._keys.fleet, *fields)
+            await self._redis.execute("EXPIRE", self._keys.fleet, FLEET_TTL_S)
+
+    async def refresh(self) -> None:
+        """Learn what other workers announced."""
+        self._known.update(name.decode() for name in await self._redis.execute("HKEYS", self._keys.fleet))

@@ -1,0 +1,259 @@
+"""The way of one message through a worker; the order of its steps stands here and nowhere else.
+
+At the door nothing is awaited: a report is refused, recognised as a copy or ignored in the turn it was read in. What
+is left is one message, new to this worker: it is claimed (one round trip to Redis), and the winner's handler runs. Each
+step says *go on* (None) or *stop*, and every stop is counted, so that the books balance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from pallas.claims import Claims, Verdict
+from pallas.errors import LeaseLost, SendUnknown
+from pallas.identity import is_stale
+from pallas.levels import Level, People
+from pallas.model import Lane, Message, Notice, Outcome, Reason
+from shard.actions import Calls, RunActions
+from shard.matching import NoticeTable, Standing, Table
+from shard.report import MessageReport, NoticeReport, Report
+
+if TYPE_CHECKING:
+    from pallas.app import App
+    from pallas.clock import Clock
+    from pallas.keys import Keys
+    from pallas.metrics import Meters
+    from pallas.tasks import Tasks
+    from shard.fleet import Fleet
+    from shard.roster import Account
+    from shard.runner import Runner
+
+_log = structlog.get_logger()
+
+
+class Column(Enum):
+    """In which column of the books a stop is entered."""
+
+    REFUSED = "refused"
+    COPY = "copy"
+    IGNORED = "ignored"
+    ENDED = "ended"
+
+
+@dataclass(slots=True, frozen=True)
+class Stop:
+    """Why a report goes no further; `outcome` says how the message ended where it was this worker's."""
+
+    column: Column
+    reason: Reason
+    outcome: Outcome = Outcome.HANDLED
+
+
+OWN_MESSAGE = Stop(Column.REFUSED, Reason.OWN_MESSAGE)
+FLEET_SENDER = Stop(Column.REFUSED, Reason.FLEET_SENDER)
+STALE = Stop(Column.REFUSED, Reason.STALE)
+DRAINING = Stop(Column.REFUSED, Reason.DRAINING)
+OVERLOAD = Stop(Column.REFUSED, Reason.OVERLOAD)
+REPLAY = Stop(Column.COPY, Reason.REPLAY)
+SAME_WORKER = Stop(Column.COPY, Reason.SAME_WORKER)
+OTHER_SHARD = Stop(Column.COPY, Reason.OTHER_SHARD)
+NO_HANDLER = Stop(Column.IGNORED, Reason.NO_HANDLER)
+HANDLED = Stop(Column.ENDED, Reason.OK)
+NOT_PERMITTED = Stop(Column.ENDED, Reason.NOT_PERMITTED, Outcome.DROPPED)
+HANDLER_ERROR = Stop(Column.ENDED, Reason.HANDLER_ERROR, Outcome.DROPPED)
+HANDLER_TIMEOUT = Stop(Column.ENDED, Reason.HANDLER_TIMEOUT, Outcome.DROPPED)
+LEASE_LOST = Stop(Column.ENDED, Reason.LEASE_LOST, Outcome.DROPPED)
+SENT_UNKNOWN = Stop(Column.ENDED, Reason.SENT_UNKNOWN, Outcome.DEAD)
+
+
+class Pipeline:
+    """Carries reports; `max_pending` bounds the messages that Redis has not decided yet."""
+
+    def __init__(
+        self,
+        *,
+        app: App,
+        fleet: Fleet,
+        keys: Keys,
+        table: Table,
+        notices: NoticeTable,
+        claims: Claims,
+        calls: Calls,
+        runner: Runner,
+        people: People,
+        clock: Clock,
+        meters: Meters,
+        tasks: Tasks,
+        stale_s: float,
+        notice_stale_s: float,
+        max_pending: int,
+    ) -> None:
+        self._app = app
+        self._fleet = fleet
+        self._keys = keys
+        self._table = table
+        self._notices = notices
+        self._claims = claims
+        self._calls = calls
+        self._runner = runner
+        self._people = people
+        self._clock = clock
+        self._meters = meters
+        self._tasks = tasks
+        self._stale_s = stale_s
+        self._notice_stale_s = notice_stale_s
+        self._max_pending = max_pending
+        self._message_door = (self._from_us, self._too_old, self._seen_here, self._wanted, self._room)
+        self._notice_door = (self._notice_too_old, self._notice_wanted, self._notice_seen_here, self._room)
+        self._way = (self._claimed, self._permitted, self._handled)
+        self.draining = False
+
+    def message(self, account: Account, message: Message) -> None:
+        """Take one report of a message in; returns before anything is awaited."""
+        report = MessageReport(account, message, self._clock.mono())
+        self._arrive(report, self._message_door)
+
+    def notice(self, account: Account, notice: Notice) -> None:
+        """Take one report of a notice in."""
+        report = NoticeReport(account, notice, self._clock.mono(), notice.time_s or int(self._clock.wall_s()))
+        self._arrive(report, self._notice_door)
+
+    def _arrive(self, report: Any, door: tuple[Callable[[Any], Stop | None], ...]) -> None:
+        self._meters.arrived += 1
+        for step in door:
+            stop = step(report)
+            if stop is not None:
+                self._enter(stop)
+                return
+        self._meters.pending += 1
+        self._tasks.start(self._carry(report), "message")
+
+    async def _carry(self, report: Report) -> None:
+        for step in self._way:
+            stop = await step(report)
+            if stop is not None:
+                self._enter(stop)
+                if stop.column is Column.ENDED and report.claim is not None:
+                    self._claims.end(report.claim, stop.outcome, stop.reason)
+                return
+
+    def _enter(self, stop: Stop) -> None:
+        meters = self._meters
+        match stop.column:
+            case Column.COPY:
+                meters.copies[stop.reason] += 1
+            case Column.ENDED:
+                meters.outcomes[stop.outcome, stop.reason] += 1
+            case Column.IGNORED:
+                meters.ignored += 1
+            case Column.REFUSED:
+                meters.refused[stop.reason] += 1
+
+    # At the door.
+
+    def _from_us(self, report: MessageReport) -> Stop | None:
+        message = report.message
+        if message.self_sent:
+            return OWN_MESSAGE
+        return FLEET_SENDER if message.user_id in self._fleet else None
+
+    def _too_old(self, report: MessageReport) -> Stop | None:
+        message, now = report.message, self._clock.wall_s()
+        if not message.time_s:
+            message.time_s = int(now)
+        return STALE if is_stale(message.time_s, now, self._stale_s) else None
+
+    def _seen_here(self, report: MessageReport) -> Stop | None:
+        report.standing, report.entry = self._table.observe(report.message, report.space(), report.arrived)
+        return REPLAY if report.standing is Standing.AGAIN else None
+
+    def _wanted(self, report: MessageReport) -> Stop | None:
+        entry = report.entry
+        if report.standing is Standing.NEW:
+            entry.route = self._app.route(report.message)
+        route = entry.route
+        if report.standing is Standing.ANOTHER:
+            if route is not None and route.lane is Lane.FANOUT:
+                report.route = route
+                self._tasks.start(self._answer_too(report), "fanout")
+            return SAME_WORKER
+        if route is None:
+            return NO_HANDLER
+        report.route = route
+        return None
+
+    def _notice_too_old(self, report: NoticeReport) -> Stop | None:
+        return STALE if is_stale(report.time_s, self._clock.wall_s(), self._notice_stale_s) else None
+
+    def _notice_wanted(self, report: NoticeReport) -> Stop | None:
+        route = self._app.route_notice(report.notice)
+        if route is None:
+            return NO_HANDLER
+        report.route = route
+        return None
+
+    def _notice_seen_here(self, report: NoticeReport) -> Stop | None:
+        space = report.space()
+        standing, report.sighting = self._notices.observe(
+            report.notice.bot_id, space, report.body(), report.time_s, report.arrived
+        )
+        if standing is not Standing.NEW:
+            return REPLAY if standing is Standing.AGAIN else SAME_WORKER
+        report.bucket = self._keys.bucket(space)
+        return None
+
+    def _room(self, _: Report) -> Stop | None:
+        if self.draining:
+            return DRAINING
+        return OVERLOAD if self._meters.pending >= self._max_pending else None
+
+    # The winner's way.
+
+    async def _claimed(self, report: Report) -> Stop | None:
+        claim = report.attempt()
+        verdict = await self._claims.take(claim, report.body)
+        self._meters.pending -= 1
+        if verdict is Verdict.WON:
+            self._meters.distinct += 1
+            report.claim = claim
+            return None
+        if report.route.lane is Lane.FANOUT:
+            await self._answer_too(report)
+        return OTHER_SHARD
+
+    async def _permitted(self, report: Report) -> Stop | None:
+        needed = report.route.handler.level
+        return None if needed is Level.EVERYONE or report.level(self._people) >= needed else NOT_PERMITTED
+
+    async def _handled(self, report: Report) -> Stop:
+        handler = report.route.handler
+        fields = report.fields()
+        actions = RunActions(self._calls, report.account.bot_id, report.claim, fields)
+        self._meters.to_handler.observe(self._clock.mono() - report.arrived)
+        try:
+            reason = await self._runner.run(handler, report.context(actions))
+        except LeaseLost:
+            return LEASE_LOST
+        except SendUnknown as error:
+            _log.error("send.unknown", **fields, error=str(error))
+            return SENT_UNKNOWN
+        except Exception as error:
+            # The author's mistake is an outcome; it must not end anything but this run.
+            _log.error("handler.failed", **fields, source=handler.source, exc_info=error)
+            return SENT_UNKNOWN if actions.in_doubt else HANDLER_ERROR
+        finally:
+            actions.end()
+        if reason is Reason.HANDLER_TIMEOUT:
+            _log.error("handler.timeout", **fields, source=handler.source)
+            return SENT_UNKNOWN if actions.in_doubt else HANDLER_TIMEOUT
+        return HANDLED
+
+    async def _answer_too(self, report: Report) -> None:
+        """A fan-out handler runs for every account; the message's outcome is the claim holder's."""
+        if await self._permitted(report) is None:
+            await self._handled(report)

@@ -1,0 +1,182 @@
+"""The worker's lease on its shard id, and the epoch that goes with it.
+
+An epoch that lapsed is dead for good: a worker that may have overslept its lease, by its own suspend-aware clock, gives
+up all it held and takes a new epoch. Two live workers never share an id (`lease_take.lua`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import structlog
+
+from pallas.clock import Clock
+from pallas.errors import LeaseLost, RedisError, ShardTaken
+from pallas.keys import Keys
+from pallas.redis import Redis, script
+
+_log = structlog.get_logger()
+_TOKEN = struct.Struct(">HLL").pack
+MARGIN = 0.1
+"""Share of the lease's life that a worker gives up early, so that it stops before Redis frees the id."""
+
+
+class Lease:
+    """One worker's hold on one shard id.
+
+    `info` gives what is published beside the lease (pid, host, where it listens …), asked at each renewal.
+    """
+
+    def __init__(
+        self,
+        redis: Redis,
+        keys: Keys,
+        clock: Clock,
+        *,
+        shard_id: int | None,
+        life_s: float,
+        info: Callable[[], Mapping[str, Any]],
+        lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._clock = clock
+        self._life_s = life_s
+        self._info = info
+        self._lost = lost
+        self._fixed = shard_id
+        self.shard_id = shard_id if shard_id is not None else -1
+        self.epoch = 0
+        self._valid_until = 0.0
+        self._nonce = 0
+        self._is_held = asyncio.Event()
+
+    def token(self) -> bytes:
+        """A token no other attempt has. Raises LeaseLost while no lease is held."""
+        if self._clock.mono() >= self._valid_until:
+            self._drop()
+            raise LeaseLost(f"shard {self.shard_id} holds no lease at the moment")
+        self._nonce = (self._nonce + 1) & 0xFFFFFFFF
+        return _TOKEN(self.shard_id, self.epoch, self._nonce)
+
+    def allows(self, token: bytes) -> bool:
+        """Whether the token's epoch is still ours and surely has not lapsed."""
+        if self._clock.mono() >= self._valid_until:
+            self._drop()
+            return False
+        return int.from_bytes(token[2:6], "big") == self.epoch
+
+    async def held(self) -> None:
+        """Wait until a lease is held."""
+        while self._clock.mono() >= self._valid_until:
+            self._drop()
+            await self._is_held.wait()
+
+    def is_held(self) -> bool:
+        return self._clock.mono() < self._valid_until
+
+    async def take(self) -> None:
+        """Take the id once. Raises ShardTaken while another lives, RedisError where Redis does not answer."""
+        started = self._clock.mono()
+        take = script("lease_take")
+        wanted = "" if self._fixed is None and self.shard_id < 0 else self.shard_id
+        reply = await self._redis.run(
+            take,
+            take.named(
+                leases=self._keys.leases,
+                epoch=self._keys.epoch,
+                shard=wanted,
+                life_ms=int(self._life_s * 1000),
+                info=self._encoded(),
+            ),
+        )
+        taken, shard, detail = int(reply[0]), int(reply[1]), reply[2].decode()
+        if not taken:
+            raise ShardTaken(_taken_text(shard, detail))
+        if shard > 255:
+            raise ShardTaken("all 256 shard ids are leased: stop a worker, or give this one its own --shard-id")
+        self.shard_id = shard
+        self.epoch = int(detail)
+        self._nonce = random.getrandbits(32)
+        self._valid_until = started + self._life_s * (1 - MARGIN)
+        self._is_held.set()
+        _log.info("lease.taken", shard_id=shard, epoch=self.epoch)
+
+    async def keep(self) -> None:
+        """Renew for ever; after a lapse, take a new epoch under the same id as soon as that is free."""
+        while True:
+            await asyncio.sleep(self._life_s / 3)
+            try:
+                if self._clock.mono() >= self._valid_until:
+                    self._drop()
+                    await self.take()
+                else:
+                    await self._renew()
+            except ShardTaken as error:
+                _log.error("lease.taken_by_other", shard_id=self.shard_id, detail=str(error))
+            except RedisError as error:
+                _log.warning("lease.unreachable", shard_id=self.shard_id, error=str(error))
+
+    async def _renew(self) -> None:
+        started = self._clock.mono()
+        renew = script("lease_renew")
+        reply = await self._redis.run(
+            renew,
+            renew.named(
+                leases=self._keys.leases,
+                shard=self.shard_id,
+                epoch=self.epoch,
+                life_ms=int(self._life_s * 1000),
+                info=self._encoded(),
+            ),
+        )
+        if reply == 1:
+            self._valid_until = started + self._life_s * (1 - MARGIN)
+            return
+        _log.warning("lease.lost", shard_id=self.shard_id, epoch=self.epoch)
+        self._valid_until = 0.0
+        self._drop()
+        await self.take()
+
+    def _drop(self) -> None:
+        if self.epoch:
+            self.epoch = 0
+            self._is_held.clear()
+            self._lost()
+
+    async def release(self) -> None:
+        """Free the id at once, so that a successor need not wait."""
+        if not self.epoch:
+            return
+        release = script("lease_release")
+        epoch, self._valid_until = self.epoch, 0.0
+        self._drop()
+        await self._redis.run(
+            release, release.named(leases=self._keys.leases, shard=self.shard_id, epoch=epoch)
+        )
+
+    def _encoded(self) -> str:
+        return json.dumps(dict(self._info()), ensure_ascii=False, separators=(",", ":"))
+
+
+def read_lease(record: bytes) -> tuple[int, int, dict[str, Any]]:
+    """Epoch, end in Redis milliseconds and info of a stored lease. Raises ValueError on foreign data."""
+    epoch, until, info = record.decode().split("|", 2)
+    return int(epoch), int(until), json.loads(info)
+
+
+def _taken_text(shard: int, record: str) -> str:
+    try:
+        _, _, info = read_lease(record.encode())
+    except ValueError:
+        info = {}
+    who = f"pid {info.get('pid', '?')} on {info.get('host', '?')}"
+    return (
+        f"shard id {shard} is held by a live worker ({who}). "
+        "Give this worker another --shard-id, or leave it out to take the lowest free one."
+    )

@@ -1,0 +1,150 @@
+"""One account's report of a message or a notice, on its way through the pipeline.
+
+What differs between the two is here: the space and the digest they are matched by, and the context their handler gets.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from pallas.claims import Claim
+from pallas.context import Context, EventContext, NoticeContext
+from pallas.identity import body_digest, notice_digest
+from pallas.keys import encode, notice_space, private_space
+from pallas.levels import Level, People, level_of
+from pallas.model import Message, Notice
+from pallas.onebot.wire import sender_of
+from shard.matching import Entry, Sighting, Standing
+
+if TYPE_CHECKING:
+    from pallas.context import Actions
+    from pallas.handler import Route
+    from pallas.keys import Bucket
+    from shard.roster import Account
+
+NOTICE_CLOCKS_S = 10
+"""Each end stamps a notice with its own clock: reports this far apart may be of one happening."""
+
+
+class Report(ABC):
+    """What the steps of the pipeline pass on; `arrived` is monotonic seconds."""
+
+    __slots__ = ("account", "arrived", "claim", "route", "standing")
+
+    def __init__(self, account: Account, arrived: float) -> None:
+        self.account = account
+        self.arrived = arrived
+        self.standing = Standing.NEW
+        self.route: Route
+        self.claim: Claim | None = None
+
+    @abstractmethod
+    def attempt(self) -> Claim:
+        """A claim on this report's entry."""
+
+    @abstractmethod
+    def body(self) -> bytes:
+        """The digest of what was said or what happened."""
+
+    @abstractmethod
+    def level(self, people: People) -> Level:
+        """The level of the person the report is about."""
+
+    @abstractmethod
+    def context(self, actions: Actions) -> EventContext:
+        """What the handler is given."""
+
+    @abstractmethod
+    def fields(self) -> dict[str, str]:
+        """Ids for the log."""
+
+
+class MessageReport(Report):
+    """A report of a message."""
+
+    __slots__ = ("entry", "message")
+
+    def __init__(self, account: Account, message: Message, arrived: float) -> None:
+        super().__init__(account, arrived)
+        self.message = message
+        self.entry: Entry
+
+    def space(self) -> str:
+        message = self.message
+        if message.group_id:
+            return encode(message.group_id)
+        return private_space(message.bot_id, message.user_id)
+
+    def attempt(self) -> Claim:
+        message, group = self.message, self.entry.group
+        # Without a message id only this very object can say that it is the same report.
+        mark = message.message_id or f"?{id(self)}"
+        claim = Claim(
+            group.bucket, group.space, message.seq, message.time_s, message.user_id, f"{message.bot_id}:{mark}"
+        )
+        claim.body = self.entry.body
+        return claim
+
+    def body(self) -> bytes:
+        group = self.entry.group
+        if not group.plain:
+            group.become_plain()
+        return self.entry.body or body_digest(self.message)
+
+    def level(self, people: People) -> Level:
+        sender = sender_of(self.message)
+        return level_of(sender.user_id, sender.role, people)
+
+    def context(self, actions: Actions) -> EventContext:
+        return Context(self.message, self.route, actions)
+
+    def fields(self) -> dict[str, str]:
+        message = self.message
+        return {"bot_id": message.bot_id, "group_id": message.group_id, "handler": self.route.handler.name}
+
+
+class NoticeReport(Report):
+    """A report that something happened."""
+
+    __slots__ = ("bucket", "notice", "sighting", "time_s")
+
+    def __init__(self, account: Account, notice: Notice, arrived: float, time_s: int) -> None:
+        super().__init__(account, arrived)
+        self.notice = notice
+        self.time_s = time_s
+        self.sighting: Sighting
+        self.bucket: Bucket
+
+    def space(self) -> str:
+        notice = self.notice
+        if notice.group_id:
+            return notice_space(notice.group_id)
+        return private_space(notice.bot_id, notice.user_id or notice.bot_id)
+
+    def attempt(self) -> Claim:
+        notice = self.notice
+        claim = Claim(
+            self.bucket,
+            self.space(),
+            None,
+            self.time_s,
+            notice.user_id,
+            f"{notice.bot_id}:{self.sighting.number}",
+            NOTICE_CLOCKS_S,
+        )
+        claim.body = self.sighting.body
+        return claim
+
+    def body(self) -> bytes:
+        return notice_digest(self.notice)
+
+    def level(self, people: People) -> Level:
+        return level_of(self.notice.user_id, "", people)
+
+    def context(self, actions: Actions) -> EventContext:
+        return NoticeContext(self.notice, self.route, actions)
+
+    def fields(self) -> dict[str, str]:
+        notice = self.notice
+        return {"bot_id": notice.bot_id, "group_id": notice.group_id, "handler": self.route.handler.name}

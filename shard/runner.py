@@ -1,0 +1,167 @@
+"""Handlers run here: in a loop and a thread of their own, so that a handler that blocks stops no link and no lease.
+
+The socket's loop hands invocations over in batches and gets the results back the same way. A handler has a time limit;
+past it the run is cancelled, and what it still asks for is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from pallas.metrics import Meters
+from pallas.model import Reason
+
+if TYPE_CHECKING:
+    from pallas.context import EventContext
+    from pallas.handler import Handler
+
+_log = structlog.get_logger()
+THREADS = 16
+"""Plain `def` handlers that run at once; further ones wait for a thread within their time limit."""
+
+
+class Run:
+    """One run of a handler. `result` is set on the socket's loop: None, or the error that ended it."""
+
+    __slots__ = ("context", "due", "expired", "handler", "result", "task")
+
+    def __init__(self, handler: Handler, context: EventContext, due: float, result: asyncio.Future[Any]) -> None:
+        self.handler = handler
+        self.context = context
+        self.due = due
+        self.result = result
+        self.task: asyncio.Task[None] | None = None
+        self.expired = False
+
+
+class Runner:
+    """The handler loop of a worker, started and stopped with it."""
+
+    def __init__(self, meters: Meters, *, timeout_s: float, make_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+        self._meters = meters
+        self._timeout_s = timeout_s
+        self._sockets = asyncio.get_running_loop()
+        self._handlers = make_loop()
+        self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="handler")
+        self._thread = threading.Thread(target=self._serve, name="handlers", daemon=True)
+        self._coming: deque[Run] = deque()
+        self._going: deque[tuple[Run, BaseException | None]] = deque()
+        self._told_handlers = False
+        self._told_sockets = False
+        self._running: dict[Run, None] = {}
+        self._beat = time.monotonic()
+        self._thread.start()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop on which handlers run."""
+        return self._handlers
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    async def run(self, handler: Handler, context: EventContext) -> Reason:
+        """Run a handler to its end: `ok`, `handler_timeout` or `handler_error`; `asyncio.CancelledError` is passed on.
+
+        Errors other than a time-out are raised, for the caller to classify.
+        """
+        result: asyncio.Future[Any] = self._sockets.create_future()
+        run = Run(handler, context, time.monotonic() + (handler.timeout_s or self._timeout_s), result)
+        self._running[run] = None
+        self._coming.append(run)
+        if not self._told_handlers:
+            self._told_handlers = True
+            self._handlers.call_soon_threadsafe(self._take_up)
+        try:
+            await result
+        except asyncio.CancelledError:
+            if not run.expired:
+                self._cancel(run)
+                raise
+            return Reason.HANDLER_TIMEOUT
+        finally:
+            self._running.pop(run, None)
+        return Reason.OK
+
+    def _cancel(self, run: Run) -> None:
+        self._handlers.call_soon_threadsafe(lambda: run.task and run.task.cancel())
+
+    def watch(self) -> None:
+        """Cancel runs past their limit and measure how late the handler loop is; called about once a second."""
+        now = time.monotonic()
+        for run in list(self._running):
+            if run.due <= now and not run.expired:
+                run.expired = True
+                self._cancel(run)
+                # The handler may not yield for a while; the message's outcome does not wait for it.
+                if not run.result.done():
+                    run.result.cancel()
+        self._meters.running = len(self._running)
+        self._meters.handler_lag_s = max(0.0, now - self._beat - 1.0)
+        self._handlers.call_soon_threadsafe(self._note_beat)
+
+    def _note_beat(self) -> None:
+        self._beat = time.monotonic()
+
+    # On the handlers' loop from here on.
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._handlers)
+        self._handlers.run_forever()
+
+    def _take_up(self) -> None:
+        self._told_handlers = False
+        while self._coming:
+            run = self._coming.popleft()
+            run.task = self._handlers.create_task(self._one(run))
+
+    async def _one(self, run: Run) -> None:
+        error: BaseException | None = None
+        try:
+            await run.handler.run(run.context, self._executor)
+        except asyncio.CancelledError as cancelled:
+            error = cancelled
+        except Exception as raised:
+            error = raised
+        self._going.append((run, error))
+        if not self._told_sockets:
+            self._told_sockets = True
+            self._sockets.call_soon_threadsafe(self._bring_back)
+
+    # On the sockets' loop.
+
+    def _bring_back(self) -> None:
+        self._told_sockets = False
+        while self._going:
+            run, error = self._going.popleft()
+            if run.result.done():
+                continue
+            if error is None:
+                run.result.set_result(None)
+            elif isinstance(error, asyncio.CancelledError):
+                run.result.cancel()
+            else:
+                run.result.set_exception(error)
+
+    async def stop(self) -> None:
+        """Cancel what still runs and end the thread; a handler that does not yield is left behind with it."""
+        for run in list(self._running):
+            run.expired = True
+            self._cancel(run)
+            if not run.result.done():
+                run.result.cancel()
+        self._handlers.call_soon_threadsafe(self._handlers.stop)
+        await asyncio.to_thread(self._thread.join, 2.0)
+        if self._thread.is_alive():
+            _log.warning("handlers.left_behind", hint="a handler blocks its thread and did not end within 2 s")
+        else:
+            self._handlers.close()
+        self._executor.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,203 @@
+"""What one look at the deployment shows: accounts, workers, books and whether Redis takes writes.
+
+The rows are facts as they were read, with times in Unix seconds; nothing here judges them a second time, and text
+that came from outside (nicknames, versions) is kept as it came: whoever prints it makes it harmless. `ClusterView`
+is all that pages and commands may know of how a deployment keeps its state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class BotState(StrEnum):
+    """What is known of an account: `unknown` means nobody who should know can be asked."""
+
+    ONLINE = "online"
+    OFFLINE = "offline"
+    UNKNOWN = "unknown"
+
+
+class BotReason(StrEnum):
+    """The fact that decided an account's state. Stable codes: pages translate them."""
+
+    CONNECTED = "connected"
+    LINK_CLOSED = "link_closed"
+    END_SAYS_OFFLINE = "end_says_offline"
+    PRESENCE_STALE = "presence_stale"
+    SHARD_LAPSED = "shard_lapsed"
+
+
+class ShardState(StrEnum):
+    """Whether a worker's lease stands."""
+
+    LIVE = "live"
+    LAPSED = "lapsed"
+
+
+@dataclass(slots=True, frozen=True)
+class BotRow:
+    """One account as its worker reports it."""
+
+    self_id: str
+    nickname: str
+    shard_id: str
+    epoch: int
+    state: BotState
+    reason: BotReason
+    end: str
+    """Which implementation is at the other end: `napcat`, `llonebot`, `lagrange`, `gocq` or `unknown`."""
+    end_version: str
+    connection_key: str
+    adapter: str
+    links: int
+    heartbeat_online: bool | None
+    """What the end itself claims; `None` where it does not say."""
+    connected_at: float | None
+    last_seen_at: float | None
+    last_event_at: float | None
+    last_sent_at: float | None
+    """The last send that the end confirmed."""
+
+
+@dataclass(slots=True, frozen=True)
+class Counters:
+    """What one worker process did with the reports it received since it started."""
+
+    arrived: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)
+    copies: Mapping[str, int] = field(default_factory=dict)
+    ignored: int = 0
+    distinct: int = 0
+    pending: int = 0
+    """Reports whose claim is not decided yet."""
+
+    @property
+    def difference(self) -> int:
+        """Reports that are in no column; 0 where the worker's book balances."""
+        refused, copies = sum(self.refused.values()), sum(self.copies.values())
+        return self.arrived - refused - copies - self.ignored - self.distinct - self.pending
+
+    def plus(self, other: Counters) -> Counters:
+        """The two books added, column by column."""
+        return Counters(
+            arrived=self.arrived + other.arrived,
+            refused=_added(self.refused, other.refused),
+            copies=_added(self.copies, other.copies),
+            ignored=self.ignored + other.ignored,
+            distinct=self.distinct + other.distinct,
+            pending=self.pending + other.pending,
+        )
+
+
+@dataclass(slots=True, frozen=True)
+class ShardRow:
+    """One worker as its lease and its last report describe it."""
+
+    shard_id: str
+    epoch: int
+    state: ShardState
+    lease_left_s: float
+    """Negative where the lease lapsed that long ago."""
+    pid: int
+    host: str
+    """The machine's name."""
+    address: str
+    """Where protocol ends connect, as `host:port`; a wildcard host means every address of `host`."""
+    app: str
+    version: str
+    started_at: float | None
+    links: int
+    counters: Counters
+    loop_lag_ms: float | None
+    redis_rtt_ms: float | None
+
+
+@dataclass(slots=True, frozen=True)
+class WorkerBook:
+    """The counters of one live worker process."""
+
+    shard_id: str
+    epoch: int
+    counters: Counters
+
+
+@dataclass(slots=True, frozen=True)
+class EndedBook:
+    """What Redis counted: distinct messages and how they ended."""
+
+    distinct: int = 0
+    handled: int = 0
+    yielded: Mapping[str, int] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    dead: Mapping[str, int] = field(default_factory=dict)
+    open: int = 0
+
+    @property
+    def difference(self) -> int:
+        """Distinct messages that neither ended nor are open; 0 where the book balances."""
+        ended = self.handled + sum(self.yielded.values()) + sum(self.dropped.values()) + sum(self.dead.values())
+        return self.distinct - ended - self.open
+
+
+@dataclass(slots=True, frozen=True)
+class Books:
+    """Both sides of the ledger as they stood at `as_of`."""
+
+    as_of: float
+    workers: tuple[WorkerBook, ...]
+    ended: EndedBook
+    unaccounted: int
+    """At most this many reports were taken by processes that died before they could say what became of them."""
+
+    @property
+    def total(self) -> Counters:
+        """The live workers' counters added."""
+        total = Counters()
+        for book in self.workers:
+            total = total.plus(book.counters)
+        return total
+
+    @property
+    def difference(self) -> int:
+        """How far the books are from balancing; differences of opposite sign do not cancel out."""
+        return sum(abs(book.counters.difference) for book in self.workers) + abs(self.ended.difference)
+
+    @property
+    def balanced(self) -> bool:
+        """Every report and every distinct message is in exactly one column."""
+        return self.difference == 0
+
+
+@dataclass(slots=True, frozen=True)
+class Readiness:
+    """Whether a scripted write went through just now; `reason` is `ok` or the code of what failed."""
+
+    ready: bool
+    reason: str
+    round_trip_ms: float | None
+
+
+class ClusterView(Protocol):
+    """How pages and commands look at a deployment; every method raises `RedisError` where Redis cannot answer."""
+
+    async def bots(self) -> list[BotRow]:
+        """Every account with a presence entry, live or not yet purged."""
+
+    async def shards(self) -> list[ShardRow]:
+        """Every worker whose lease stands or lapsed a short while ago."""
+
+    async def books(self) -> Books:
+        """Both sides of the ledger, read as close together as can be."""
+
+    async def ready(self) -> Readiness:
+        """One scripted write; says `ready=False` instead of raising where it knows why."""
+
+
+def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {reason: one.get(reason, 0) + other.get(reason, 0) for reason in sorted({*one, *other})}

@@ -1,0 +1,334 @@
+"""A worker: what it is made of, how it starts and how it stops.
+
+This is the one place where a worker's objects are built. Links are accepted before Redis is asked anything, so that
+protocol ends get in while Redis is away; messages then wait until a lease is held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import structlog
+
+from pallas.claims import Claims
+from pallas.clock import Clock
+from pallas.deployment import DataDir
+from pallas.errors import ForeignDeployment, RedisError, SettingsError, ShardTaken
+from pallas.keys import WORKER_TTL_S, Keys
+from pallas.levels import People
+from pallas.metrics import MeterCollector, Meters, exposition
+from pallas.onebot.listener import Listener, ListenerSettings, Page
+from pallas.onebot.decode import Limits
+from pallas.redis import Redis, fatal_problems
+from pallas.tasks import Tasks, every
+from pallas.version import VERSION
+from shard.actions import Calls
+from shard.endpoints import Endpoint, publish, withdraw
+from shard.fleet import Fleet
+from shard.matching import NoticeTable, Table
+from shard.pipeline import Pipeline
+from shard.presence import PresenceBook
+from shard.reception import Reception
+from shard.redis_view import RedisView
+from shard.registry import Lease
+from shard.report import NOTICE_CLOCKS_S
+from shard.roster import Roster
+from shard.runner import Runner
+
+if TYPE_CHECKING:
+    from pallas.app import App
+    from pallas.settings import Settings
+
+_log = structlog.get_logger()
+_RETRY_S = 1.0
+_PUBLISH_S = 1.0
+_LAG_S = 0.25
+
+
+class Worker:
+    """One shard: its links, its lease and the handlers of its bot.
+
+    `redis` is an open client that the caller closes; `wait_for_id` makes a fixed shard id that another worker holds
+    a reason to wait instead of an error.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        app: App,
+        redis: Redis,
+        clock: Clock,
+        *,
+        make_loop: Callable[[], asyncio.AbstractEventLoop],
+        wait_for_id: bool = False,
+    ) -> None:
+        self._settings = settings
+        self._app = app
+        self._redis = redis
+        self._clock = clock
+        self._wait_for_id = wait_for_id
+        self._token = settings.onebot_token.get_secret_value() if settings.onebot_token else ""
+        self._folder = DataDir(settings.data_dir)
+        self._tasks = Tasks()
+        self._started_at = clock.wall_s()
+        self._rtt_ms: float | None = None
+        self._listener: Listener | None = None
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.meters = Meters()
+        self.keys = Keys(settings.redis_prefix)
+        self.lease = Lease(
+            redis, self.keys, clock, shard_id=settings.shard_id, life_s=settings.lease_s, info=self._info
+        )
+        self.roster = Roster()
+        self.fleet = Fleet(redis, self.keys, clock, settings.accounts)
+        self.presence = PresenceBook(redis, self.keys, self.lease, self.roster, purge_s=settings.presence_purge_s)
+        self.claims = Claims(redis, self.lease, self._tasks, self.meters, ttl_s=settings.claim_ttl_s)
+        self.calls = Calls(self.roster, self.claims, self.meters, clock, timeout_s=settings.action_timeout_s)
+        self.runner = Runner(self.meters, timeout_s=settings.handler_timeout_s, make_loop=make_loop)
+        self.pipeline = Pipeline(
+            app=app,
+            fleet=self.fleet,
+            keys=self.keys,
+            table=Table(self.keys, max_entries=settings.match_entries, keep_s=settings.match_keep_s),
+            notices=NoticeTable(
+                max_entries=settings.match_entries, keep_s=settings.match_keep_s, clocks_s=NOTICE_CLOCKS_S
+            ),
+            claims=self.claims,
+            calls=self.calls,
+            runner=self.runner,
+            people=People(
+                frozenset(settings.superusers), frozenset(settings.bot_moderators), frozenset(settings.staff)
+            ),
+            clock=clock,
+            meters=self.meters,
+            tasks=self._tasks,
+            stale_s=settings.stale_s,
+            notice_stale_s=settings.notice_stale_s,
+            max_pending=settings.max_pending,
+        )
+        self.reception = Reception(
+            pipeline=self.pipeline,
+            roster=self.roster,
+            fleet=self.fleet,
+            presence=self.presence,
+            calls=self.calls,
+            clock=clock,
+            meters=self.meters,
+            tasks=self._tasks,
+            limits=Limits(settings.max_frame_bytes, settings.max_segments, settings.max_json_depth),
+            crowded=max(1, settings.max_pending // 5),
+        )
+
+    @property
+    def port(self) -> int:
+        """The port of this worker's links; it follows from the shard id."""
+        return self._settings.worker_port + self.lease.shard_id
+
+    @property
+    def url(self) -> str:
+        """Where protocol ends of this machine connect."""
+        return f"ws://{_reachable(self._settings.host)}:{self.port}{self._settings.onebot_path}"
+
+    async def start(self) -> None:
+        """Open the port and take the lease. Raises ShardTaken, ForeignDeployment, SettingsError or OSError.
+
+        With a fixed shard id the port is open at once, also while Redis is away; without one the id, and so the
+        port, is known only when Redis has given it.
+        """
+        self._warn()
+        if self._settings.shard_id is None:
+            await self._join(forever=True)
+        elif not await self._join(forever=False):
+            self._tasks.start(self._join_late(), "lease.join")
+        await self._listen()
+        settings, start = self._settings, self._tasks.start
+        start(self.lease.keep(), "lease.keep")
+        self._beat(settings.presence_refresh_s, self.presence.refresh, "presence.refresh")
+        self._beat(settings.presence_purge_s / 4, self.presence.purge, "presence.purge")
+        self._beat(min(5.0, settings.presence_refresh_s), self._know_fleet, "fleet.refresh")
+        self._beat(_PUBLISH_S, self._publish, "worker.publish")
+        start(self._watch(), "worker.watch")
+        # What lives now lives as long as the process: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(20_000, 50, 50)
+
+    def _warn(self) -> None:
+        settings = self._settings
+        if not self._token:
+            _log.warning(
+                "onebot.no_token", hint="only protocol ends on this machine are let in; set PALLAS_ONEBOT_TOKEN for others"
+            )
+        if settings.federate_id:
+            _log.warning("federate.not_served", hint="this version does not join pools yet: PALLAS_FEDERATE_ID is unused")
+
+    async def _join(self, *, forever: bool) -> bool:
+        """Take the id; False where Redis does not answer and `forever` is not wanted."""
+        said = ""
+        while True:
+            try:
+                await self._own_prefix()
+                await self.lease.take()
+            except RedisError as error:
+                if not said:
+                    _log.warning("redis.waiting", error=str(error), hint="this worker goes on by itself once Redis answers")
+                said = "redis"
+                if not forever:
+                    return False
+            except ShardTaken as error:
+                if not self._wait_for_id:
+                    raise
+                if said != "taken":
+                    _log.warning("lease.waiting", detail=str(error))
+                said = "taken"
+            else:
+                return True
+            await asyncio.sleep(_RETRY_S)
+
+    async def _join_late(self) -> None:
+        try:
+            await self._join(forever=True)
+        except (ShardTaken, ForeignDeployment, SettingsError) as error:
+            self._failed.set_exception(error)
+
+    async def _own_prefix(self) -> None:
+        """Refuse a server that would forget claims, and a prefix that is another deployment's."""
+        problems = await fatal_problems(self._redis, self._clock)
+        if problems:
+            raise SettingsError("; ".join(problems))
+        ours = self._folder.deployment_id()
+        theirs = await self._redis.execute("SET", self.keys.deployment, ours, "NX", "GET")
+        if theirs is not None and theirs.decode() != ours:
+            raise ForeignDeployment(
+                f"the Redis prefix {self.keys.prefix!r} belongs to another deployment ({theirs.decode()[:8]}…, ours is "
+                f"{ours[:8]}…): set PALLAS_REDIS_PREFIX to a name of your own, or use that deployment's data folder"
+            )
+
+    async def _listen(self) -> None:
+        settings = self._settings
+        self._listener = Listener(
+            ListenerSettings(
+                host=settings.host,
+                port=self.port,
+                path=settings.onebot_path,
+                token=self._token,
+                max_frame_bytes=settings.max_frame_bytes,
+                max_links=settings.max_links,
+                ping_interval_s=settings.ping_interval_s,
+            ),
+            self.reception,
+            self._clock,
+            pages={"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics},
+            handshakes=self._count_handshake,
+        )
+        try:
+            await self._listener.start()
+        except OSError as error:
+            await self.lease.release()
+            raise OSError(
+                error.errno,
+                f"shard {self.lease.shard_id} cannot listen on {settings.host}:{self.port} ({error.strerror}); "
+                "free the port, or set another PALLAS_WORKER_PORT (shard K listens on it + K)",
+            ) from error
+        base = f"http://{_reachable(settings.host)}:{self.port}"
+        publish(settings.data_dir, Endpoint(f"worker-{self.lease.shard_id}", os.getpid(), self.url, base))
+        _log.info("worker.listening", shard_id=self.lease.shard_id, url=self.url, app=self._app.name)
+
+    async def serve(self) -> None:
+        """Run until cancelled. Raises what ended the worker from within."""
+        await self._failed
+
+    async def stop(self) -> None:
+        """Finish the work in hand, then let go: presence, lease and links, in this order."""
+        self.pipeline.draining = True
+        limit = self._clock.mono() + self._settings.drain_grace_s
+        while (len(self.runner) or self.meters.pending) and self._clock.mono() < limit:
+            await asyncio.sleep(0.02)
+        try:
+            async with asyncio.timeout(3.0):
+                await self.claims.settled(2.0)
+                await self.presence.clear([account.bot_id for account in self.roster])
+                await self.lease.release()
+        except (RedisError, TimeoutError) as error:
+            _log.warning("worker.left_without_goodbye", error=str(error), hint="its lease and presence lapse by themselves")
+        if self._listener is not None:
+            await self._listener.stop()
+            withdraw(self._settings.data_dir, f"worker-{self.lease.shard_id}")
+        await self.runner.stop()
+        await self._tasks.stop()
+        _log.info("worker.stopped", shard_id=self.lease.shard_id)
+
+    def _beat(self, seconds: float, work: Callable[[], Awaitable[object]], name: str) -> None:
+        self._tasks.start(every(seconds, work, name=name), name)
+
+    async def _know_fleet(self) -> None:
+        await self.fleet.announce(list(self.roster))
+        await self.fleet.refresh()
+
+    async def _publish(self) -> None:
+        if not self.lease.epoch:
+            return
+        meters, began = self.meters, self._clock.mono()
+        report = {
+            "epoch": self.lease.epoch,
+            "books": meters.books(),
+            "links": meters.links,
+            "loop_lag_ms": round(meters.loop_lag_s * 1000, 2),
+            "redis_rtt_ms": self._rtt_ms,
+        }
+        key = self.keys.worker(self.lease.shard_id)
+        await self._redis.execute("SET", key, json.dumps(report), "EX", WORKER_TTL_S)
+        self._rtt_ms = round((self._clock.mono() - began) * 1000, 2)
+
+    async def _watch(self) -> None:
+        while True:
+            due = time.monotonic() + _LAG_S
+            await asyncio.sleep(_LAG_S)
+            self.meters.loop_lag_s = max(0.0, time.monotonic() - due)
+            self.runner.watch()
+
+    def _info(self) -> dict[str, object]:
+        return {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "listen": self._settings.host,
+            "base_port": self._settings.worker_port,
+            "app": self._app.name,
+            "version": VERSION,
+            "started_at": self._started_at,
+        }
+
+    def _count_handshake(self, result: str) -> None:
+        self.meters.handshakes[result] += 1
+
+    async def _healthz(self) -> Page:
+        return Page(200, b"ok\n")
+
+    async def _readyz(self) -> Page:
+        if self.pipeline.draining:
+            return Page(503, b"draining\n")
+        if not self.lease.is_held():
+            return Page(503, b"no_lease\n")
+        view = RedisView(self._redis, self.keys, self._clock, name=f"worker-{self.lease.shard_id}", purge_s=0)
+        readiness = await view.ready()
+        return Page(200 if readiness.ready else 503, f"{readiness.reason}\n".encode())
+
+    async def _metrics(self) -> Page:
+        body = exposition(MeterCollector(self.meters))
+        return Page(200, body, "text/plain; version=0.0.4; charset=utf-8")
+
+
+def _reachable(host: str) -> str:
+    """An address of this machine for a server that listens on `host`."""
+    if host in {"0.0.0.0", ""}:  # noqa: S104  (compared, not bound)
+        return "127.0.0.1"
+    if ":" in host:
+        return "[::1]" if host == "::" else f"[{host}]"
+    return host
