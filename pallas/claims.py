@@ -32,10 +32,12 @@ SLOT_S = 16
 
 
 class Verdict(Enum):
-    """What Redis said of a claim. There is no third value: Unknown is asked again."""
+    """What Redis said of a claim."""
 
     WON = "won"
     LOST = "lost"
+    UNKNOWN = "unknown"
+    """Redis has not said anything for so long that the message is too old to be answered."""
 
 
 class Epoch(Protocol):
@@ -60,7 +62,7 @@ class Claim:
     `body` is the digest of user and content, needed only where an end reports no sequences.
     """
 
-    __slots__ = ("body", "bucket", "field", "home", "mark", "seq", "sender", "space", "time_s", "token", "tolerance_s")
+    __slots__ = ("body", "bucket", "field", "home", "mark", "sender", "seq", "space", "time_s", "token", "tolerance_s")
 
     def __init__(
         self, bucket: Bucket, space: str, seq: int | None, time_s: int, user_id: str, mark: str, tolerance_s: int = 0
@@ -98,24 +100,30 @@ class Claims:
         """Ends of messages that Redis has not confirmed yet."""
         return len(self._unsettled)
 
-    async def take(self, claim: Claim, body: Callable[[], bytes]) -> Verdict:
-        """Ask until Redis has decided; `body` is called only where contents must be compared."""
-        pause = 0.0
+    async def take(self, claim: Claim, body: Callable[[], bytes], patience_s: float) -> Verdict:
+        """Ask until Redis has decided, for `patience_s` at most.
+
+        `body` is called only where contents must be compared.
+        """
+        pause, limit = 0.0, 0.0
         while True:
             try:
-                if not claim.token:
+                if not claim.token or not self._epoch.allows(claim.token):
                     claim.token = self._epoch.token()
                 reply = await self._ask(claim)
             except LeaseLost:
                 await self._epoch.held()
                 continue
             except RedisError as error:
-                claim_lost_its_epoch = claim.token and not self._epoch.allows(claim.token)
                 self._meters.claim_unknown(error)
-                if claim_lost_its_epoch:
-                    await self._epoch.held()
+                now = asyncio.get_running_loop().time()
+                limit = limit or now + patience_s
+                if now > limit:
+                    # It may be ours without our knowing: then it ends here as well.
+                    self.end(claim, Outcome.DROPPED, Reason.REDIS_UNAVAILABLE)
+                    return Verdict.UNKNOWN
                 pause = min(1.0, pause * 2 + 0.05)
-                await asyncio.sleep(pause * (1 + random.random() / 4))  # noqa: S311  (spread, not secrecy)
+                await asyncio.sleep(pause * (1 + random.random() / 4))
                 continue
             if reply == 1:
                 return Verdict.WON
@@ -235,6 +243,6 @@ class Claims:
     async def settled(self, within_s: float) -> bool:
         """Wait until Redis has confirmed every end; False if it did not within the time."""
         limit = asyncio.get_running_loop().time() + within_s
-        while self._unsettled and asyncio.get_running_loop().time() < limit:
+        while self._unsettled and asyncio.get_running_loop().time() < limit:  # noqa: ASYNC110  (once, on the way out)
             await asyncio.sleep(0.02)
         return not self._unsettled

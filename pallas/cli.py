@@ -43,7 +43,9 @@ cli = typer.Typer(
 )
 
 Data = Annotated[Path | None, typer.Option("--data", help="Data folder (PALLAS_DATA_DIR).", show_default=False)]
-AppOption = Annotated[str | None, typer.Option("--app", help="Your bot, as module:app (PALLAS_APP).", show_default=False)]
+AppOption = Annotated[
+    str | None, typer.Option("--app", help="Your bot, as module:app (PALLAS_APP).", show_default=False)
+]
 HubPort = Annotated[int | None, typer.Option("--hub-port", help="Port of the hub (8088).", show_default=False)]
 WorkerPort = Annotated[
     int | None, typer.Option("--worker-port", help="Base port: worker K listens on it + K (8090).", show_default=False)
@@ -53,7 +55,7 @@ Hidden = Annotated[bool, typer.Option(hidden=True)]
 
 
 @cli.callback(invoke_without_command=True)
-def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:  # noqa: FBT002
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
     """Coordinates a fleet of chat-bot accounts: every message is handled exactly once."""
     if version:
         print(VERSION)
@@ -67,7 +69,7 @@ def up(
     data: Data = None,
     hub_port: HubPort = None,
     worker_port: WorkerPort = None,
-    as_json: AsJson = False,  # noqa: FBT002
+    as_json: AsJson = False,
 ) -> None:
     """Start a hub and workers on this machine, with an embedded Valkey unless PALLAS_REDIS_URL names a server."""
     settings = _settings(data_dir=data, app=app, hub_port=hub_port, worker_port=worker_port)
@@ -78,8 +80,8 @@ def up(
 def hub(
     data: Data = None,
     hub_port: HubPort = None,
-    new_link: Annotated[bool, typer.Option("--new-link", help="Print a sign-in link for the running hub.")] = False,  # noqa: FBT002
-    supervised: Hidden = False,  # noqa: FBT002
+    new_link: Annotated[bool, typer.Option("--new-link", help="Print a sign-in link for the running hub.")] = False,
+    supervised: Hidden = False,
 ) -> None:
     """Start the hub: pages, JSON API, health."""
     settings = _settings(data_dir=data, hub_port=hub_port)
@@ -95,7 +97,7 @@ def worker(
     app: AppOption = None,
     data: Data = None,
     worker_port: WorkerPort = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait where another worker holds the id.")] = False,  # noqa: FBT002
+    wait: Annotated[bool, typer.Option("--wait", help="Wait where another worker holds the id.")] = False,
 ) -> None:
     """Start one worker; without --shard-id it takes the lowest free id."""
     settings = _settings(data_dir=data, app=app, worker_port=worker_port, shard_id=shard_id)
@@ -103,9 +105,7 @@ def worker(
 
 
 @cli.command()
-def unified(
-    app: AppOption = None, data: Data = None, hub_port: HubPort = None, worker_port: WorkerPort = None
-) -> None:
+def unified(app: AppOption = None, data: Data = None, hub_port: HubPort = None, worker_port: WorkerPort = None) -> None:
     """Run hub and one worker in this one process."""
     settings = _settings(data_dir=data, app=app, hub_port=hub_port, worker_port=worker_port)
     if settings.shard_id is None:
@@ -122,8 +122,8 @@ def demo(
     rate: Annotated[float, typer.Option(help="Messages per second.")] = 50.0,
     seed: Annotated[int, typer.Option(help="Same seed, same traffic.")] = 1,
     url: Annotated[list[str] | None, typer.Option("--url", help="A worker's address; may be repeated.")] = None,
-    all_in_one: Annotated[bool, typer.Option("--all-in-one", help="Start a throw-away deployment for it.")] = False,  # noqa: FBT002
-    as_json: AsJson = False,  # noqa: FBT002
+    all_in_one: Annotated[bool, typer.Option("--all-in-one", help="Start a throw-away deployment for it.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Connect simulated accounts to running workers, and keep the books from outside."""
     settings = _settings(quiet=True, data_dir=data)
@@ -141,25 +141,25 @@ def demo(
 
 
 @cli.command()
-def status(data: Data = None, as_json: AsJson = False) -> None:  # noqa: FBT002
+def status(data: Data = None, as_json: AsJson = False) -> None:
     """Show the deployment: processes, workers, accounts, books."""
     _show("status", data, as_json=as_json)
 
 
 @cli.command()
-def bots(data: Data = None, as_json: AsJson = False) -> None:  # noqa: FBT002
+def bots(data: Data = None, as_json: AsJson = False) -> None:
     """List the accounts and what is known of each."""
     _show("bots", data, as_json=as_json)
 
 
 @cli.command()
-def books(data: Data = None, as_json: AsJson = False) -> None:  # noqa: FBT002
+def books(data: Data = None, as_json: AsJson = False) -> None:
     """Show that every report and every message is accounted for; exit code 1 if not."""
     _show("books", data, as_json=as_json)
 
 
 @cli.command()
-def doctor(data: Data = None, as_json: AsJson = False) -> None:  # noqa: FBT002
+def doctor(data: Data = None, as_json: AsJson = False) -> None:
     """Check settings, Redis, ports and clocks, and say what to do; exit code 1 on a fault."""
     from shard import doctor as checks
 
@@ -227,9 +227,7 @@ async def _redis(settings: Settings, target: RedisTarget | None = None) -> Async
             )
         target = parse_url(url)
     tasks = Tasks()
-    redis = open_redis(
-        target, tasks, late_ms=settings.claim_wait_ms, dead_after_ms=settings.redis_dead_after_ms
-    )
+    redis = open_redis(target, tasks, late_ms=settings.claim_wait_ms, dead_after_ms=settings.redis_dead_after_ms)
     try:
         yield redis
     finally:
@@ -312,7 +310,9 @@ async def _up(settings: Settings, workers: int, stopping: Stopping, *, as_json: 
         if cluster is None:
             return 0
         if as_json:
-            print(json.dumps({"hub": cluster.hub_url, "workers": cluster.worker_urls, "pids": cluster.pids}), flush=True)
+            print(
+                json.dumps({"hub": cluster.hub_url, "workers": cluster.worker_urls, "pids": cluster.pids}), flush=True
+            )
         if first_start(settings.data_dir) or sys.stderr.isatty():
             announce_url(settings, SystemClock(), cluster.worker_urls)
         await unless(stopping, cluster.serve())
@@ -360,7 +360,8 @@ async def _demo(settings: Settings, options: dict[str, Any], stopping: Stopping,
 async def _play(
     settings: Settings, options: dict[str, Any], stopping: Stopping, *, as_json: bool
 ) -> LedgerReport | None:
-    from pallas.simulate import Options, run as simulate
+    from pallas.simulate import Options
+    from pallas.simulate import run as simulate
 
     token = settings.onebot_token.get_secret_value() if settings.onebot_token else ""
     report = await unless(stopping, simulate(Options(**options, token=token), _silent if as_json else _tell))

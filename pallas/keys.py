@@ -6,7 +6,7 @@
 | `{p}:{ctl}:epoch` | string | last worker epoch given out | none |
 | `{p}:{ctl}:leases` | hash | shard → `epoch|until_ms|info` | 1 day after the last renewal |
 | `{p}:presence:bots` | hash | account → presence record (JSON) | 1 day after the last write |
-| `{p}:presence:fleet` | hash | account → last seen, name (JSON): all that ever connected | 90 days after the last write |
+| `{p}:presence:fleet` | hash | account → last seen, name (JSON); all that ever connected | 90 days after it |
 | `{p}:worker:<shard>` | string | a worker's counters (JSON) | 60 s |
 | `{p}:ready:<name>` | string | what the readiness probe writes | 60 s |
 | `{p}:{bb}:q:<space>:<seq/64>` | hash | sequence & 63 → records | claim TTL |
@@ -16,8 +16,8 @@
 | `{p}:{bb}:books` | hash | outcome → count | none |
 
 `{bb}` is the bucket, 00…63, as a hash tag: keys that one script touches share a slot, and the load spreads.
-`<space>` is a group, `!group` for its notices, or for private chats `@account,user`. Parts are encoded so that no two tuples give one key,
-and an empty part is refused.
+`<space>` is a group, `!group` for its notices, or for private chats `@account,user`. Parts are encoded so that no two
+tuples give one key, and an empty part is refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a process counts, and how it shows it to Prometheus.
 
 Counting is an integer in memory: the hot path pays a tenth of a microsecond for it, and the library's own counters
-would take a tenth of all time. Names are `pallas_<area>_<what>_total|_seconds`; ids of groups or users are never labels.
+would take a tenth of all time. Names are `pallas_<area>_<what>_total|_seconds`; no group's or user's id is a label.
 """
 
 from __future__ import annotations
@@ -116,7 +116,9 @@ class MeterCollector(Collector):
         reports += [(["distinct", ""], float(meters.distinct))]
         reports += [(["refused", reason.value], float(count)) for reason, count in meters.refused.items()]
         reports += [(["copy", reason.value], float(count)) for reason, count in meters.copies.items()]
-        yield _counter("pallas_ingress_reports", "Reports of messages by what became of them", reports, ["state", "reason"])
+        yield _counter(
+            "pallas_ingress_reports", "Reports of messages by what became of them", reports, ["state", "reason"]
+        )
         yield _counter(
             "pallas_ingress_outcomes",
             "Distinct messages of this worker by outcome",
@@ -124,7 +126,9 @@ class MeterCollector(Collector):
             ["outcome", "reason"],
         )
         yield _counter("pallas_link_frames", "Frames received", [([], float(meters.frames))], [])
-        yield _counter("pallas_link_repaired", "Frames whose text had to be repaired", [([], float(meters.repaired))], [])
+        yield _counter(
+            "pallas_link_repaired", "Frames whose text had to be repaired", [([], float(meters.repaired))], []
+        )
         yield _counter(
             "pallas_link_events",
             "Events that are not messages, by kind",
@@ -155,7 +159,9 @@ class MeterCollector(Collector):
         yield GaugeMetricFamily("pallas_ingress_pending", "Messages Redis has not decided yet", value=meters.pending)
         yield GaugeMetricFamily("pallas_handler_running", "Handlers that run now", value=meters.running)
         yield GaugeMetricFamily("pallas_loop_lag_seconds", "How late the socket loop runs", value=meters.loop_lag_s)
-        yield GaugeMetricFamily("pallas_handler_lag_seconds", "How late the handler loop runs", value=meters.handler_lag_s)
+        yield GaugeMetricFamily(
+            "pallas_handler_lag_seconds", "How late the handler loop runs", value=meters.handler_lag_s
+        )
         histogram = meters.to_handler
         family = HistogramMetricFamily("pallas_ingress_to_handler_seconds", "From the frame to the handler's start")
         family.add_metric([], buckets=histogram.buckets(), sum_value=histogram.total)

@@ -72,4 +72,5 @@ async def unless(stopping: Stopping, work: Awaitable[T]) -> T | None:
 
 def complain(text: str) -> None:
     """Say what went wrong, on standard error."""
-    print(f"pallas: {text}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"pallas: {text}\n")
+    sys.stderr.flush()

@@ -15,9 +15,9 @@ import structlog
 from pallas.clock import Clock
 from pallas.context import Sent
 from pallas.errors import ActionFailed, NotSent, SendUnknown
+from pallas.onebot.fields import message_id_of
 from pallas.onebot.link import NOT_CONNECTED
 from pallas.onebot.verdict import data_of
-from pallas.onebot.fields import message_id_of
 from pallas.segments import to_wire
 
 if TYPE_CHECKING:
@@ -45,9 +45,7 @@ class Calls:
         account = self.roster.get(bot_id)
         link = account.speaker() if account else None
         if account is None or link is None:
-            raise NotSent(
-                f"account {bot_id} has no open link to this worker: {name} was not sent", NOT_CONNECTED
-            )
+            raise NotSent(f"account {bot_id} has no open link to this worker: {name} was not sent", NOT_CONNECTED)
         try:
             reply = await link.call(name, params, self.timeout_s)
             data = data_of(reply, link.end, bot_id, name)

@@ -59,6 +59,7 @@ FLEET_SENDER = Stop(Column.REFUSED, Reason.FLEET_SENDER)
 STALE = Stop(Column.REFUSED, Reason.STALE)
 DRAINING = Stop(Column.REFUSED, Reason.DRAINING)
 OVERLOAD = Stop(Column.REFUSED, Reason.OVERLOAD)
+REDIS_UNAVAILABLE = Stop(Column.REFUSED, Reason.REDIS_UNAVAILABLE)
 REPLAY = Stop(Column.COPY, Reason.REPLAY)
 SAME_WORKER = Stop(Column.COPY, Reason.SAME_WORKER)
 OTHER_SHARD = Stop(Column.COPY, Reason.OTHER_SHARD)
@@ -108,8 +109,8 @@ class Pipeline:
         self._stale_s = stale_s
         self._notice_stale_s = notice_stale_s
         self._max_pending = max_pending
-        self._message_door = (self._from_us, self._too_old, self._seen_here, self._wanted, self._room)
-        self._notice_door = (self._notice_too_old, self._notice_wanted, self._notice_seen_here, self._room)
+        self._message_door = (self._room, self._from_us, self._too_old, self._seen_here, self._wanted)
+        self._notice_door = (self._room, self._notice_too_old, self._notice_wanted, self._notice_seen_here)
         self._way = (self._claimed, self._permitted, self._handled)
         self.draining = False
 
@@ -155,6 +156,11 @@ class Pipeline:
                 meters.refused[stop.reason] += 1
 
     # At the door.
+
+    def _room(self, _: Report) -> Stop | None:
+        if self.draining:
+            return DRAINING
+        return OVERLOAD if self._meters.pending + len(self._runner) >= self._max_pending else None
 
     def _from_us(self, report: MessageReport) -> Stop | None:
         message = report.message
@@ -207,21 +213,18 @@ class Pipeline:
         report.bucket = self._keys.bucket(space)
         return None
 
-    def _room(self, _: Report) -> Stop | None:
-        if self.draining:
-            return DRAINING
-        return OVERLOAD if self._meters.pending >= self._max_pending else None
-
     # The winner's way.
 
     async def _claimed(self, report: Report) -> Stop | None:
         claim = report.attempt()
-        verdict = await self._claims.take(claim, report.body)
+        verdict = await self._claims.take(claim, report.body, self._stale_s)
         self._meters.pending -= 1
         if verdict is Verdict.WON:
             self._meters.distinct += 1
             report.claim = claim
             return None
+        if verdict is Verdict.UNKNOWN:
+            return REDIS_UNAVAILABLE
         if report.route.lane is Lane.FANOUT:
             await self._answer_too(report)
         return OTHER_SHARD

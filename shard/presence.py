@@ -84,9 +84,7 @@ class PresenceBook:
         await asyncio.gather(*(self.drop(bot_id) for bot_id in bot_ids))
 
     async def _dropped(self, bot_id: str, epoch: str) -> bool:
-        drop = self._drop.named(
-            presence=self._keys.presence, account=bot_id, epoch=epoch, purge_ms=self._purge_ms
-        )
+        drop = self._drop.named(presence=self._keys.presence, account=bot_id, epoch=epoch, purge_ms=self._purge_ms)
         return bool(await self._redis.run(self._drop, drop))
 
     def _record(self, account: Account) -> dict[str, Any]:

@@ -17,10 +17,10 @@ from pallas.errors import ActionFailed, BadFrame, RedisError
 from pallas.log_limit import LimitedLog, LogLimit
 from pallas.metrics import Meters
 from pallas.model import ActionReply, Heartbeat, Lifecycle, Message, Notice, Reason, Request
+from pallas.onebot.decode import Limits
 from pallas.onebot.ends import identify
 from pallas.onebot.link import Link, Role
 from pallas.onebot.listener import BAD_DATA, BadLink
-from pallas.onebot.decode import Limits
 from pallas.onebot.wire import parse
 from pallas.tasks import Tasks
 from shard.actions import Calls
@@ -165,7 +165,8 @@ class Reception:
 
     async def _hold_back(self) -> None:
         limit = self._clock.mono() + _HOLD_BACK_S
-        while self._meters.pending > self._crowded and self._clock.mono() < limit:
+        # An event here would cost every message; this runs only while Redis is slower than the links.
+        while self._meters.pending > self._crowded and self._clock.mono() < limit:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
     @staticmethod

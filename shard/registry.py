@@ -156,9 +156,7 @@ class Lease:
         release = script("lease_release")
         epoch, self._valid_until = self.epoch, 0.0
         self._drop()
-        await self._redis.run(
-            release, release.named(leases=self._keys.leases, shard=self.shard_id, epoch=epoch)
-        )
+        await self._redis.run(release, release.named(leases=self._keys.leases, shard=self.shard_id, epoch=epoch))
 
     def _encoded(self) -> str:
         return json.dumps(dict(self._info()), ensure_ascii=False, separators=(",", ":"))

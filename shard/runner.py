@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from pallas.errors import AppError
 from pallas.metrics import Meters
 from pallas.model import Reason
 
@@ -147,7 +148,8 @@ class Runner:
             if error is None:
                 run.result.set_result(None)
             elif isinstance(error, asyncio.CancelledError):
-                run.result.cancel()
+                # Nobody of ours asked for it: the handler was cancelled by something it started itself.
+                run.result.set_exception(AppError(f"{run.handler!r} was cancelled from within"))
             else:
                 run.result.set_exception(error)
 

@@ -117,7 +117,9 @@ class Supervisor:
                 return
             first = False
             wait_s = _FIRST_WAIT_S if lived > _STABLE_S else min(_LONGEST_WAIT_S, wait_s * 2)
-            _log.error("process.ended", process=program.name, exit_code=code, lived_s=round(lived, 1), again_in_s=wait_s)
+            _log.error(
+                "process.ended", process=program.name, exit_code=code, lived_s=round(lived, 1), again_in_s=wait_s
+            )
             await asyncio.sleep(wait_s)
 
     async def _keep_server(self, server: EmbeddedServer) -> None:

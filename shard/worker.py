@@ -24,8 +24,8 @@ from pallas.errors import ForeignDeployment, RedisError, SettingsError, ShardTak
 from pallas.keys import WORKER_TTL_S, Keys
 from pallas.levels import People
 from pallas.metrics import MeterCollector, Meters, exposition
-from pallas.onebot.listener import Listener, ListenerSettings, Page
 from pallas.onebot.decode import Limits
+from pallas.onebot.listener import Listener, ListenerSettings, Page
 from pallas.redis import Redis, fatal_problems
 from pallas.tasks import Tasks, every
 from pallas.version import VERSION
@@ -164,10 +164,13 @@ class Worker:
         settings = self._settings
         if not self._token:
             _log.warning(
-                "onebot.no_token", hint="only protocol ends on this machine are let in; set PALLAS_ONEBOT_TOKEN for others"
+                "onebot.no_token",
+                hint="only protocol ends on this machine are let in; set PALLAS_ONEBOT_TOKEN for others",
             )
         if settings.federate_id:
-            _log.warning("federate.not_served", hint="this version does not join pools yet: PALLAS_FEDERATE_ID is unused")
+            _log.warning(
+                "federate.not_served", hint="this version does not join pools yet: PALLAS_FEDERATE_ID is unused"
+            )
 
     async def _join(self, *, forever: bool) -> bool:
         """Take the id; False where Redis does not answer and `forever` is not wanted."""
@@ -178,7 +181,9 @@ class Worker:
                 await self.lease.take()
             except RedisError as error:
                 if not said:
-                    _log.warning("redis.waiting", error=str(error), hint="this worker goes on by itself once Redis answers")
+                    _log.warning(
+                        "redis.waiting", error=str(error), hint="this worker goes on by itself once Redis answers"
+                    )
                 said = "redis"
                 if not forever:
                     return False
@@ -249,7 +254,7 @@ class Worker:
         """Finish the work in hand, then let go: presence, lease and links, in this order."""
         self.pipeline.draining = True
         limit = self._clock.mono() + self._settings.drain_grace_s
-        while (len(self.runner) or self.meters.pending) and self._clock.mono() < limit:
+        while (len(self.runner) or self.meters.pending) and self._clock.mono() < limit:  # noqa: ASYNC110  (once)
             await asyncio.sleep(0.02)
         try:
             async with asyncio.timeout(3.0):
@@ -257,7 +262,9 @@ class Worker:
                 await self.presence.clear([account.bot_id for account in self.roster])
                 await self.lease.release()
         except (RedisError, TimeoutError) as error:
-            _log.warning("worker.left_without_goodbye", error=str(error), hint="its lease and presence lapse by themselves")
+            _log.warning(
+                "worker.left_without_goodbye", error=str(error), hint="its lease and presence lapse by themselves"
+            )
         if self._listener is not None:
             await self._listener.stop()
             withdraw(self._settings.data_dir, f"worker-{self.lease.shard_id}")

@@ -180,8 +180,8 @@ class Listener:
             return self._refuse(peer, 503, "too_many_links", "raise PALLAS_MAX_LINKS or add a worker")
         if not self.accepting:
             return self._refuse(peer, 503, "stopping", "the worker is stopping; the end will come back by itself")
-        assert isinstance(connection, _End)
-        connection.welcome = verdict
+        if isinstance(connection, _End):
+            connection.welcome = verdict
         return None
 
     def _refuse(self, peer: Any, status: int, reason: str, hint: str) -> Response:

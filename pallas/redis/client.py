@@ -17,7 +17,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from pallas.errors import ReplyError, RedisUnavailable, ReplyUnknown, SettingsError
+from pallas.errors import RedisUnavailable, ReplyError, ReplyUnknown, SettingsError
 from pallas.redis.batch import Batcher, Command, Transport
 from pallas.redis.scripts import Script
 from pallas.redis.url import RedisKind, RedisTarget

@@ -20,7 +20,7 @@ _NAMES = re.compile(r"[a-z_]+")
 class Script:
     """One script: its source, SHA and the names of its keys and arguments."""
 
-    __slots__ = ("arguments", "keys", "name", "sha", "source", "_head", "_length")
+    __slots__ = ("_head", "_length", "arguments", "keys", "name", "sha", "source")
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
