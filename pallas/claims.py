@@ -105,25 +105,28 @@ class Claims:
 
         `body` is called only where contents must be compared.
         """
-        pause, limit = 0.0, 0.0
+        pause = 0.0
+        limit = asyncio.get_running_loop().time() + patience_s
         while True:
             try:
                 if not claim.token or not self._epoch.allows(claim.token):
                     claim.token = self._epoch.token()
                 reply = await self._ask(claim)
             except LeaseLost:
-                await self._epoch.held()
+                try:
+                    async with asyncio.timeout_at(limit):
+                        await self._epoch.held()
+                except TimeoutError:
+                    return Verdict.UNKNOWN
                 continue
             except RedisError as error:
                 self._meters.claim_unknown(error)
-                now = asyncio.get_running_loop().time()
-                limit = limit or now + patience_s
-                if now > limit:
+                if asyncio.get_running_loop().time() > limit:
                     # It may be ours without our knowing: then it ends here as well.
                     self.end(claim, Outcome.DROPPED, Reason.REDIS_UNAVAILABLE)
                     return Verdict.UNKNOWN
                 pause = min(1.0, pause * 2 + 0.05)
-                await asyncio.sleep(pause * (1 + random.random() / 4))
+                await asyncio.sleep(pause * (1 + random.random() / 4))  # noqa: S311  (spread, not secrecy)
                 continue
             if reply == 1:
                 return Verdict.WON

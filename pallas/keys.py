@@ -4,7 +4,7 @@
 |---|---|---|---|
 | `{p}:deployment` | string | deployment id that owns the prefix | none |
 | `{p}:{ctl}:epoch` | string | last worker epoch given out | none |
-| `{p}:{ctl}:leases` | hash | shard → `epoch|until_ms|info` | 1 day after the last renewal |
+| `{p}:{ctl}:leases` | hash | shard → `epoch|until_ms|attempt|info` | 1 day after the last renewal |
 | `{p}:presence:bots` | hash | account → presence record (JSON) | 1 day after the last write |
 | `{p}:presence:fleet` | hash | account → last seen, name (JSON); all that ever connected | 90 days after it |
 | `{p}:worker:<shard>` | string | a worker's counters (JSON) | 60 s |

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
+import secrets
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -54,6 +54,8 @@ class Lease:
         self.epoch = 0
         self._valid_until = 0.0
         self._nonce = 0
+        self._attempt = secrets.token_hex(8)
+        self._stale_epoch = 0
         self._is_held = asyncio.Event()
 
     def token(self) -> bytes:
@@ -92,6 +94,7 @@ class Lease:
                 epoch=self._keys.epoch,
                 shard=wanted,
                 life_ms=int(self._life_s * 1000),
+                attempt=self._attempt,
                 info=self._encoded(),
             ),
         )
@@ -102,7 +105,8 @@ class Lease:
             raise ShardTaken("all 256 shard ids are leased: stop a worker, or give this one its own --shard-id")
         self.shard_id = shard
         self.epoch = int(detail)
-        self._nonce = random.getrandbits(32)
+        self._nonce = secrets.randbits(32)
+        self._attempt = secrets.token_hex(8)
         self._valid_until = started + self._life_s * (1 - MARGIN)
         self._is_held.set()
         _log.info("lease.taken", shard_id=shard, epoch=self.epoch)
@@ -113,8 +117,7 @@ class Lease:
             await asyncio.sleep(self._life_s / 3)
             try:
                 if self._clock.mono() >= self._valid_until:
-                    self._drop()
-                    await self.take()
+                    await self._start_over()
                 else:
                     await self._renew()
             except ShardTaken as error:
@@ -143,19 +146,29 @@ class Lease:
         self._drop()
         await self.take()
 
+    async def _start_over(self) -> None:
+        """Give up what may still stand in Redis under an epoch we no longer trust, and take a new one."""
+        self._drop()
+        if self._stale_epoch:
+            await self._free(self._stale_epoch)
+            self._stale_epoch = 0
+        await self.take()
+
     def _drop(self) -> None:
         if self.epoch:
-            self.epoch = 0
+            self._stale_epoch, self.epoch = self.epoch, 0
             self._is_held.clear()
             self._lost()
 
     async def release(self) -> None:
         """Free the id at once, so that a successor need not wait."""
-        if not self.epoch:
-            return
-        release = script("lease_release")
-        epoch, self._valid_until = self.epoch, 0.0
+        self._valid_until = 0.0
         self._drop()
+        if self._stale_epoch:
+            await self._free(self._stale_epoch)
+
+    async def _free(self, epoch: int) -> None:
+        release = script("lease_release")
         await self._redis.run(release, release.named(leases=self._keys.leases, shard=self.shard_id, epoch=epoch))
 
     def _encoded(self) -> str:
@@ -164,7 +177,7 @@ class Lease:
 
 def read_lease(record: bytes) -> tuple[int, int, dict[str, Any]]:
     """Epoch, end in Redis milliseconds and info of a stored lease. Raises ValueError on foreign data."""
-    epoch, until, info = record.decode().split("|", 2)
+    epoch, until, _, info = record.decode().split("|", 3)
     return int(epoch), int(until), json.loads(info)
 
 

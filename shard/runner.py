@@ -79,8 +79,9 @@ class Runner:
         self._running[run] = None
         self._coming.append(run)
         if not self._told_handlers:
+            # One wake-up for all that this turn hands over: each is a system call and a change of threads.
             self._told_handlers = True
-            self._handlers.call_soon_threadsafe(self._take_up)
+            self._sockets.call_soon(self._handlers.call_soon_threadsafe, self._take_up)
         try:
             await result
         except asyncio.CancelledError:
@@ -135,7 +136,7 @@ class Runner:
         self._going.append((run, error))
         if not self._told_sockets:
             self._told_sockets = True
-            self._sockets.call_soon_threadsafe(self._bring_back)
+            self._handlers.call_soon(self._sockets.call_soon_threadsafe, self._bring_back)
 
     # On the sockets' loop.
 

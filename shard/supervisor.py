@@ -86,7 +86,8 @@ class Supervisor:
 
     async def serve(self) -> None:
         """Run until cancelled. Raises PallasError where a program cannot run as it is set up."""
-        await self._failed
+        # Shielded: whoever stops waiting must not cancel what others wait for.
+        await asyncio.shield(self._failed)
 
     async def stop(self) -> None:
         """Stop workers and hub together, then the server, so that they can still say goodbye to it."""

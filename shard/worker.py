@@ -145,11 +145,12 @@ class Worker:
         self._warn()
         if self._settings.shard_id is None:
             await self._join(forever=True)
-        elif not await self._join(forever=False):
-            self._tasks.start(self._join_late(), "lease.join")
+            joined = True
+        else:
+            joined = await self._join(forever=False)
         await self._listen()
         settings, start = self._settings, self._tasks.start
-        start(self.lease.keep(), "lease.keep")
+        start(self.lease.keep() if joined else self._join_late(), "lease.keep")
         self._beat(settings.presence_refresh_s, self.presence.refresh, "presence.refresh")
         self._beat(settings.presence_purge_s / 4, self.presence.purge, "presence.purge")
         self._beat(min(5.0, settings.presence_refresh_s), self._know_fleet, "fleet.refresh")
@@ -202,6 +203,8 @@ class Worker:
             await self._join(forever=True)
         except (ShardTaken, ForeignDeployment, SettingsError) as error:
             self._failed.set_exception(error)
+            return
+        await self.lease.keep()
 
     async def _own_prefix(self) -> None:
         """Refuse a server that would forget claims, and a prefix that is another deployment's."""
@@ -248,7 +251,8 @@ class Worker:
 
     async def serve(self) -> None:
         """Run until cancelled. Raises what ended the worker from within."""
-        await self._failed
+        # Shielded: whoever stops waiting must not cancel what others wait for.
+        await asyncio.shield(self._failed)
 
     async def stop(self) -> None:
         """Finish the work in hand, then let go: presence, lease and links, in this order."""

@@ -18,7 +18,7 @@ from webui import origin
 from webui.answers import error
 from webui.auth import Auth, How, Identity, peer_of
 from webui.pages import Pages, nonce_of, wants_html
-from webui.untrusted import visible
+from pallas.untrusted import visible
 
 if TYPE_CHECKING:
     from collections.abc import Collection

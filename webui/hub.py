@@ -104,7 +104,8 @@ class Hub:
 
     async def serve(self) -> None:
         """Run until cancelled. Raises what ended the hub from within."""
-        await self._failed
+        # Shielded: whoever stops waiting must not cancel what others wait for.
+        await asyncio.shield(self._failed)
 
     async def stop(self) -> None:
         """Close the port; answers in hand are finished."""

@@ -1,44 +1,21 @@
 """The words of the pages in each language, and which language a visitor gets.
 
-Pages and scripts hold no text of their own: both read the same catalogues, which have the same keys. Reason codes
-are keys too (`reason.bot.<code>`), so that a code which has no sentence yet is shown as the code.
+Pages and scripts hold no text of their own: both read the same catalogues, which have the same keys: the words that
+the terminal uses too, and those of the pages. Reason codes are keys too (`reason.bot.<code>`), so that a code which
+has no sentence yet is shown as the code.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from importlib import resources
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-LANGUAGES = ("en", "zh-CN")
-DEFAULT_LANGUAGE = LANGUAGES[0]
+from shard.words import DEFAULT_LANGUAGE, LANGUAGES, Catalogue, load_words
 
 _LONGEST_HEADER = 400
 
 
-@dataclass(slots=True, frozen=True)
-class Catalogue:
-    """The words of one language."""
-
-    language: str
-    words: Mapping[str, str]
-
-    def text(self, key: str, **fields: object) -> str:
-        """The sentence of `key` with `{fields}` filled in; `KeyError` where there is none."""
-        return self.words[key].format(**fields)
-
-
 def load_catalogues() -> dict[str, Catalogue]:
-    """Every language's catalogue, read from the package."""
-    folder = resources.files("webui") / "catalog"
-    return {
-        language: Catalogue(language, json.loads((folder / f"{language}.json").read_text("utf-8")))
-        for language in LANGUAGES
-    }
+    """Every language's catalogue, with the words that the terminal uses too."""
+    shared, own = load_words(), load_words("webui")
+    return {each: Catalogue(each, {**shared[each].words, **own[each].words}) for each in LANGUAGES}
 
 
 def negotiate(accept_language: str) -> str:

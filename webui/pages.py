@@ -13,7 +13,8 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
-from webui.language import LANGUAGES, Catalogue, load_catalogues, negotiate
+from shard.words import LANGUAGES, Catalogue
+from webui.language import load_catalogues, negotiate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -60,10 +60,18 @@ class PallasProcess:
         self._process.kill()
         self._process.wait()
 
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal; nothing happens if it has ended."""
+        self._process.send_signal(number)
+
+    def wait(self, timeout: float = 30.0) -> int:
+        """Its exit code, once it has ended. Raises subprocess.TimeoutExpired when it does not end in time."""
+        return self._process.wait(timeout)
+
     def terminate(self, timeout: float = 30.0) -> int:
         """SIGTERM, then its exit code. Raises subprocess.TimeoutExpired when it does not end in time."""
-        self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(timeout)
+        self.send(signal.SIGTERM)
+        return self.wait(timeout)
 
     def output(self, characters: int = 4000) -> str:
         """The end of what it printed."""

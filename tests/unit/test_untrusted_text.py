@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webui.untrusted import visible
+from pallas.untrusted import visible
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ import pytest
 
 from pallas.model import Reason
 from shard.view import BotReason, BotState
+from shard.words import LANGUAGES
 from tests.support.tree import ROOT
 from tests.web.cluster import Cluster, hub, operator
-from webui.language import LANGUAGES, load_catalogues, negotiate
+from webui.language import load_catalogues, negotiate
 
 CATALOGUES = load_catalogues()
 PACKAGE = ROOT / "webui"

@@ -7,8 +7,8 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local record = redis.call('HGET', leases, shard)
 if not record then return 0 end
-local holder, limit = record:match('^(%d+)|(%d+)|')
+local holder, limit, attempt = record:match('^(%d+)|(%d+)|(%w*)|')
 if holder ~= epoch or tonumber(limit) <= now then return 0 end
-redis.call('HSET', leases, shard, string.format('%s|%d|%s', epoch, now + life_ms, info))
+redis.call('HSET', leases, shard, string.format('%s|%d|%s|%s', epoch, now + life_ms, attempt, info))
 redis.call('PEXPIRE', leases, 86400000)
 return 1

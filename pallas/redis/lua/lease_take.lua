@@ -1,10 +1,11 @@
 -- Leases a shard id to one new worker epoch, or says who holds it: two live workers never share an id.
 -- KEYS: leases (HASH), epoch (STRING)
--- ARGV: shard, life_ms, info
+-- ARGV: shard, life_ms, attempt, info
 -- Returns {1, shard, epoch} or {0, shard, holder's record}.
 --
--- `shard` is an id, or empty for the lowest free one. A record is epoch|until_ms|info; times are the server's. The
--- epoch also rises with the server's clock, so that a server that forgot everything gives out no old number.
+-- `shard` is an id, or empty for the lowest free one. A record is epoch|until_ms|attempt|info; times are the server's.
+-- `attempt` names one wish for a lease: asked again after a lost reply, it gets the lease it already has. The epoch
+-- also rises with the server's clock, so that a server that forgot everything gives out no old number.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -15,18 +16,23 @@ local function live(id)
     return nil
 end
 
+local function ours(record)
+    return record and record:match('^%d+|%d+|(%w*)|') == attempt
+end
+
 local id = shard
 if id == '' then
     id = 0
-    while id < 256 and live(tostring(id)) do id = id + 1 end
+    while id < 256 and live(tostring(id)) and not ours(live(tostring(id))) do id = id + 1 end
     id = tostring(id)
 end
 local holder = live(id)
+if ours(holder) then return {1, id, (holder:match('^%d+'))} end
 if holder then return {0, id, holder} end
 
 local last = tonumber(redis.call('GET', epoch) or '0')
 local fresh = math.max(last + 1, tonumber(time[1]))
 redis.call('SET', epoch, string.format('%d', fresh))
-redis.call('HSET', leases, id, string.format('%d|%d|%s', fresh, now + life_ms, info))
+redis.call('HSET', leases, id, string.format('%d|%d|%s|%s', fresh, now + life_ms, attempt, info))
 redis.call('PEXPIRE', leases, 86400000)
 return {1, id, string.format('%d', fresh)}

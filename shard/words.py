@@ -1,0 +1,55 @@
+"""The words that the terminal and the hub's pages share, in each language, and which language a terminal gets.
+
+Nothing that prints for people holds sentences of its own: both read these catalogues, which have the same keys. Codes
+are keys too (`reason.stale`), so that a code which has no sentence yet is shown as the code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+
+from pallas.untrusted import visible
+
+LANGUAGES = ("en", "zh-CN")
+DEFAULT_LANGUAGE = LANGUAGES[0]
+
+_LOCALE_NAMES = ("LC_ALL", "LC_MESSAGES", "LANG")
+
+
+@dataclass(slots=True, frozen=True)
+class Catalogue:
+    """The words of one language."""
+
+    language: str
+    words: Mapping[str, str]
+
+    def text(self, key: str, **fields: object) -> str:
+        """The sentence of `key` with `{fields}` filled in; `KeyError` where there is none."""
+        return self.words[key].format(**fields)
+
+    def code(self, kind: str, code: str) -> str:
+        """The words of a stable code of this kind (`reason`, `state`, `end` …), or the code itself."""
+        return self.words.get(f"{kind}.{code}") or visible(code)
+
+
+def load_words(package: str = "shard") -> dict[str, Catalogue]:
+    """Every language's catalogue, read from `<package>/catalog`."""
+    folder = resources.files(package) / "catalog"
+    return {
+        language: Catalogue(language, json.loads((folder / f"{language}.json").read_text("utf-8")))
+        for language in LANGUAGES
+    }
+
+
+def locale_of(environ: Mapping[str, str]) -> str:
+    """The locale that an environment asks for: the first of LC_ALL, LC_MESSAGES and LANG that is set."""
+    return next((environ[name] for name in _LOCALE_NAMES if environ.get(name)), "")
+
+
+def language_of(locale: str) -> str:
+    """The language of ours that a locale such as `zh_CN.UTF-8` means; the default where it is none of them."""
+    primary = locale.replace("-", "_").partition("_")[0].partition(".")[0].lower()
+    return next((each for each in LANGUAGES if each.partition("-")[0] == primary), DEFAULT_LANGUAGE)
