@@ -10,8 +10,7 @@ import asyncio
 import gc
 import itertools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,24 +18,20 @@ import redis.asyncio as aio
 
 from bench.measure import Bar, Line, Result, keep, median, ratio, rounded
 from bench.memory import bytes_per_message
-from bench.systems import valkey
+from bench.systems import CLAIM_TTL_S, PATIENCE_S, claims_of, valkey
 from pallas.claims import Claim, Claims, Verdict
-from pallas.clock import SystemClock
 from pallas.identity import body_digest
 from pallas.keys import Bucket, Keys, encode
-from pallas.metrics import Meters
 from pallas.model import Message
 from pallas.redis import Redis
-from pallas.tasks import Tasks
-from shard.registry import Lease
 
 T = TypeVar("T")
 
 CALLERS = 200
 POOL = 20
 PIPELINE = 100
-GROUPS = 200
-TTL_S = 86_400
+GROUPS = 1_000
+"""Groups of one round; each has as many messages as a lively one in an hour."""
 _OURS, _POOL, _CONTENT, _PIPELINE = "claims", "pool", "content", "pipeline"
 _COUNTS = {_OURS: 20_000, _POOL: 8_000, _CONTENT: 20_000, _PIPELINE: 20_000}
 _BARS = {
@@ -55,20 +50,6 @@ class Cost:
     per_s: float
     client_us: float
     server_us: float
-
-
-@asynccontextmanager
-async def claims_of(redis: Redis, keys: Keys, shard_id: int) -> AsyncIterator[Claims]:
-    """The claims of one worker that holds a lease."""
-    tasks = Tasks()
-    lease = Lease(redis, keys, SystemClock(), shard_id=shard_id, life_s=30.0, info=dict)
-    await lease.take()
-    tasks.start(lease.keep(), "lease.keep")
-    try:
-        yield Claims(redis, lease, tasks, Meters(), ttl_s=TTL_S)
-    finally:
-        await lease.release()
-        await tasks.stop()
 
 
 async def run(rounds: int) -> Result:
@@ -133,16 +114,17 @@ async def by_callers(items: Iterable[T], act: Callable[[T], Awaitable[None]]) ->
             group.create_task(caller())
 
 
-def _messages(numbers: Iterator[int], count: int, first_group: int) -> list[Message]:
-    """New messages as the parser hands them on, with sequences that rise in each group."""
+def _messages(numbers: Iterator[int], count: int) -> list[Message]:
+    """New messages as the parser hands them on, in groups of their own, with sequences that rise in each group."""
     now = int(time.time())
     made = []
-    for number in itertools.islice(numbers, count):
-        turn, group = divmod(number, GROUPS)
+    first = next(numbers) * GROUPS
+    for place, number in enumerate(itertools.islice(numbers, count)):
+        turn, group = divmod(place, GROUPS)
         text = f"message {number}"
         made.append(
             Message(
-                "90001", str(first_group + group), f"8{number % 5000:04d}", str(number), turn & 0xFFFF, now, text, (),
+                "90001", str(1_000_000 + first + group), f"8{number % 5000:04d}", str(number), turn & 0xFFFF, now, text, (),
                 [{"type": "text", "data": {"text": text}}], {},
             )
         )  # fmt: skip
@@ -155,14 +137,14 @@ def _buckets(keys: Keys, messages: list[Message]) -> dict[str, Bucket]:
 
 
 def _sequenced(claims: Claims, keys: Keys, numbers: Iterator[int], count: int) -> Callable[[], Awaitable[None]]:
-    messages = _messages(numbers, count, 1_000_000)
+    messages = _messages(numbers, count)
     buckets = _buckets(keys, messages)
 
     async def take(message: Message) -> None:
         space = message.group_id
         mark = f"{message.bot_id}:{message.message_id}"
         claim = Claim(buckets[space], space, message.seq, message.time_s, message.user_id, mark)
-        verdict = await claims.take(claim, lambda: body_digest(message))
+        verdict = await claims.take(claim, lambda: body_digest(message), PATIENCE_S)
         assert verdict is Verdict.WON
 
     return lambda: by_callers(messages, take)
@@ -170,7 +152,7 @@ def _sequenced(claims: Claims, keys: Keys, numbers: Iterator[int], count: int) -
 
 def _with_content(claims: Claims, keys: Keys, numbers: Iterator[int], count: int) -> Callable[[], Awaitable[None]]:
     """Groups where one of two ends reports no sequences: each second message comes from that end first."""
-    messages = _messages(numbers, count, 2_000_000)
+    messages = _messages(numbers, count)
     buckets = _buckets(keys, messages)
     for message in messages[::2]:
         message.seq = None
@@ -180,7 +162,7 @@ def _with_content(claims: Claims, keys: Keys, numbers: Iterator[int], count: int
         mark = f"{message.bot_id}:{message.message_id}"
         claim = Claim(buckets[space], space, message.seq, message.time_s, message.user_id, mark)
         claim.body = body_digest(message)
-        verdict = await claims.take(claim, lambda: body_digest(message))
+        verdict = await claims.take(claim, lambda: body_digest(message), PATIENCE_S)
         assert verdict is Verdict.WON
 
     return lambda: by_callers(messages, take)
@@ -192,7 +174,7 @@ def _plain_keys(numbers: Iterator[int], count: int) -> list[str]:
 
 def _through_pool(client: Any, numbers: Iterator[int], count: int) -> Callable[[], Awaitable[None]]:
     async def take(key: str) -> None:
-        assert await client.set(key, b"bench-token", nx=True, ex=TTL_S)
+        assert await client.set(key, b"bench-token", nx=True, ex=CLAIM_TTL_S)
 
     keys = _plain_keys(numbers, count)
     return lambda: by_callers(keys, take)
@@ -205,7 +187,7 @@ def _through_pipeline(client: Any, numbers: Iterator[int], count: int) -> Callab
         for place in range(0, count, PIPELINE):
             async with client.pipeline(transaction=False) as pipeline:
                 for key in keys[place : place + PIPELINE]:
-                    pipeline.set(key, b"bench-token", nx=True, ex=TTL_S)
+                    pipeline.set(key, b"bench-token", nx=True, ex=CLAIM_TTL_S)
                 assert all(await pipeline.execute())
 
     return work
@@ -239,10 +221,10 @@ def _result(costs: dict[str, list[Cost]], sequenced: float, plain: float, rounds
         line("bytes_sequenced", sequenced),
         line("bytes_plain", plain),
     ]
-    for name in costs:
-        client_us = median([cost.client_us for cost in costs[name]])
-        server_us = median([cost.server_us for cost in costs[name]])
-        share = 100 * median([cost.server_us * cost.per_s / 1e6 for cost in costs[name]])
+    for name, each in costs.items():
+        client_us = median([cost.client_us for cost in each])
+        server_us = median([cost.server_us for cost in each])
+        share = 100 * median([cost.server_us * cost.per_s / 1e6 for cost in each])
         result.notes.append(
             f"{name}: {client_us:.1f} µs CPU of this process and {server_us:.1f} µs in the server's commands each; "
             f"the server's commands run {share:.0f} % of the time"

@@ -1,4 +1,4 @@
-"""The load generator: accounts that connect as protocol ends do and then write prepared frames as fast as they are taken.
+"""The load generator: accounts that connect as protocol ends do, then write prepared frames as fast as they are taken.
 
 The handshake, pings and answers to actions are a real WebSocket client's; only the traffic bypasses it, as bytes that
 were framed and masked beforehand, so that one process can send far more than any receiver reads.
@@ -28,12 +28,12 @@ _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 class End:
-    """One account's connection; `said` receives the texts that the application sends to groups."""
+    """One account's connection; `said` receives the texts that the application sends through it."""
 
-    def __init__(self, url: str, account: int) -> None:
+    def __init__(self, url: str, account: int, said: asyncio.Queue[str]) -> None:
         self._url = url
         self.account = account
-        self.said: asyncio.Queue[str] = asyncio.Queue()
+        self._said = said
         self._connection: ClientConnection | None = None
         self._reading: asyncio.Task[None] | None = None
 
@@ -79,7 +79,7 @@ class End:
         transport = self._connection.transport
         for piece in pieces:
             transport.write(piece)
-            while transport.get_write_buffer_size() > _BUFFER:
+            while transport.get_write_buffer_size() > _BUFFER:  # noqa: ASYNC110  (the transport has no event for it)
                 await asyncio.sleep(0.001)
             await asyncio.sleep(0)
 
@@ -91,7 +91,7 @@ class End:
                 call = orjson.loads(frame)
                 params = call.get("params", {})
                 if call["action"] in {"send_group_msg", "send_msg"}:
-                    self.said.put_nowait(_text(params.get("message")))
+                    self._said.put_nowait(_text(params.get("message")))
                 reply = {"status": "ok", "retcode": 0, "data": _data(call["action"], self.account)}
                 await connection.send(orjson.dumps({**reply, "echo": call.get("echo")}), text=True)
         except ConnectionClosed:
@@ -150,7 +150,7 @@ async def ceiling(frames: list[bytes]) -> float:
     connection = await connect(
         f"ws://127.0.0.1:{listening.getsockname()[1]}/", compression=None, ping_interval=None, proxy=None
     )
-    end = End("", 0)
+    end = End("", 0, asyncio.Queue())
     end._connection = connection  # noqa: SLF001  (an end without a reader: nothing is answered here)
     began = time.perf_counter()
     await end.flood(pieces(frames))
@@ -160,7 +160,8 @@ async def ceiling(frames: list[bytes]) -> float:
 
 
 def _accept(head: bytes) -> bytes:
-    key = next(line.split(b":", 1)[1].strip() for line in head.split(b"\r\n") if line.lower().startswith(b"sec-websocket-key:"))
+    named = (line.partition(b":") for line in head.split(b"\r\n"))
+    key = next(value.strip() for name, _, value in named if name.lower() == b"sec-websocket-key")
     proof = b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest())
     return (
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "

@@ -9,20 +9,16 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from itertools import islice
 
-from bench.systems import valkey
+from bench.systems import PATIENCE_S, claims_of, valkey
 from pallas.claims import Claim, Claims, Verdict
-from pallas.clock import SystemClock
 from pallas.keys import Keys, encode
-from pallas.metrics import Meters
 from pallas.model import Outcome, Reason
 from pallas.redis import Redis
-from pallas.tasks import Tasks
-from shard.registry import Lease
 
 MESSAGES = 100_000
 GROUPS = 1_000
@@ -56,7 +52,7 @@ async def bytes_per_message(*, sequenced: bool, count: int = MESSAGES, groups: i
     """Redis memory per message, in bytes; without sequences both ends report contents alone."""
     async with valkey(appendonly="no") as (_, redis, _folder), AsyncExitStack() as stack:
         keys = Keys("bench")
-        first, second = [await stack.enter_async_context(_claims(redis, keys, shard)) for shard in (0, 1)]
+        first, second = [await stack.enter_async_context(claims_of(redis, keys, shard)) for shard in (0, 1)]
         before = await _used(redis)
         messages = day(count, groups, 1, int(time.time()))
         while some := list(islice(messages, _AT_ONCE)):
@@ -70,23 +66,20 @@ async def bytes_per_message(*, sequenced: bool, count: int = MESSAGES, groups: i
         return (await _used(redis) - before) / count
 
 
-def _claims(redis: Redis, keys: Keys, shard_id: int) -> _Worker:
-    return _Worker(redis, keys, shard_id)
+def _claim(keys: Keys, message: Remembered, account: int, *, sequenced: bool) -> Claim:
+    space = encode(message.group)
+    seq = message.seq if sequenced else None
+    mark = f"9000{account}:{message.group}:{message.seq}"
+    claim = Claim(keys.bucket(space), space, seq, message.time_s, message.user_id, mark)
+    if not sequenced:
+        claim.body = message.body
+    return claim
 
 
-class _Worker:
-    """The claims of one worker that holds a lease."""
+async def _all(claims: Claims, each: list[Claim]) -> list[Verdict]:
+    return await asyncio.gather(*(claims.take(claim, bytes, PATIENCE_S) for claim in each))
 
-    def __init__(self, redis: Redis, keys: Keys, shard_id: int) -> None:
-        self._redis = redis
-        self._tasks = Tasks()
-        self._lease = Lease(redis, keys, SystemClock(), shard_id=shard_id, life_s=30.0, info=dict)
 
-    async def __aenter__(self) -> Claims:
-        await self._lease.take()
-        self._tasks.start(self._lease.keep(), "lease.keep")
-        return Claims(self._redis, self._lease, self._tasks, Meters(), ttl_s=SPAN_S)
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._lease.release()
-        await self._tasks.stop()
+async def _used(redis: Redis) -> int:
+    info = (await redis.execute("INFO", "memory")).decode()
+    return next(int(line.partition(":")[2]) for line in info.splitlines() if line.startswith("used_memory:"))

@@ -15,13 +15,20 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from pallas.claims import Claims
+from pallas.clock import SystemClock
 from pallas.keys import BUCKETS, Keys
+from pallas.metrics import Meters
 from pallas.procs import Child, spawn
 from pallas.redis import EmbeddedServer, Redis, open_redis
 from pallas.tasks import Tasks
+from shard.registry import Lease
 
 ROOT = Path(__file__).resolve().parent.parent
 PREFIX = "bench"
+CLAIM_TTL_S = 86_400
+PATIENCE_S = 3.0
+"""How long a claim is asked again before the outage rules begin, as a worker is set by default."""
 _START_S = 30.0
 _STOP_S = 10.0
 
@@ -39,6 +46,20 @@ async def valkey(**settings: str) -> AsyncIterator[tuple[EmbeddedServer, Redis, 
             finally:
                 await redis.close()
                 await tasks.stop()
+
+
+@asynccontextmanager
+async def claims_of(redis: Redis, keys: Keys, shard_id: int) -> AsyncIterator[Claims]:
+    """The claims of one worker that holds a lease, inside this process."""
+    tasks = Tasks()
+    lease = Lease(redis, keys, SystemClock(), shard_id=shard_id, life_s=30.0, info=dict)
+    await lease.take()
+    tasks.start(lease.keep(), "lease.keep")
+    try:
+        yield Claims(redis, lease, tasks, Meters(), ttl_s=CLAIM_TTL_S)
+    finally:
+        await lease.release()
+        await tasks.stop()
 
 
 @asynccontextmanager

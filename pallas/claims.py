@@ -20,6 +20,7 @@ import structlog
 
 from pallas.errors import LeaseLost, RedisError, ReplyError
 from pallas.keys import CONTENT_HOUR_S, Bucket
+from pallas.log_limit import LimitedLog, LogLimit
 from pallas.metrics import Meters
 from pallas.model import Outcome, Reason
 from pallas.redis import Redis, script
@@ -29,6 +30,8 @@ _log = structlog.get_logger()
 _RECORD = struct.Struct(">IL").pack
 _MARK = struct.Struct(">HL").pack
 SLOT_S = 16
+_FINAL = frozenset({"ERR", "NOPERM", "WRONGTYPE"})
+"""Refusals that the same command meets again; all others pass with the server's state (OOM, READONLY, MISCONF …)."""
 
 
 class Verdict(Enum):
@@ -93,6 +96,7 @@ class Claims:
         self._mark = script("entry_mark")
         self._unsettled: dict[bytes, tuple[Claim, str]] = {}
         self._settling: set[bytes] = set()
+        self._refusals = LimitedLog(LogLimit(per_min=1), _log)
         tasks.start(every(0.5, self._settle, name="claims.settle"), "claims.settle")
 
     @property
@@ -105,6 +109,8 @@ class Claims:
 
         `body` is called only where contents must be compared.
         """
+        if claim.seq is None and claim.body is None:
+            claim.body = body()
         pause = 0.0
         limit = asyncio.get_running_loop().time() + patience_s
         while True:
@@ -120,13 +126,13 @@ class Claims:
                     return Verdict.UNKNOWN
                 continue
             except RedisError as error:
-                self._meters.claim_unknown(error)
+                self._undecided(error)
                 if asyncio.get_running_loop().time() > limit:
                     # It may be ours without our knowing: then it ends here as well.
                     self.end(claim, Outcome.DROPPED, Reason.REDIS_UNAVAILABLE)
                     return Verdict.UNKNOWN
                 pause = min(1.0, pause * 2 + 0.05)
-                await asyncio.sleep(pause * (1 + random.random() / 4))  # noqa: S311  (spread, not secrecy)
+                await asyncio.sleep(pause * (1 + random.random() / 4))
                 continue
             if reply == 1:
                 return Verdict.WON
@@ -178,7 +184,7 @@ class Claims:
             try:
                 reply = await self._redis.run(self._mark, self._marking(claim, "e", ""))
             except RedisError as error:
-                self._meters.claim_unknown(error)
+                self._undecided(error)
                 await asyncio.sleep(pause)
                 pause = min(1.0, pause * 2)
                 continue
@@ -187,6 +193,13 @@ class Claims:
                 raise LeaseLost(f"the message in {claim.space} has another holder by now: nothing is sent for it")
             self.check(claim)
             return
+
+    def _undecided(self, error: RedisError) -> None:
+        self._meters.claim_unknown(error)
+        if isinstance(error, ReplyError):
+            self._refusals.warning(
+                "claim.refused", error.code, error=str(error), hint="messages wait until Redis takes writes again"
+            )
 
     def check(self, claim: Claim) -> None:
         """Raises LeaseLost where the claim's epoch may have lapsed. To be called right before every send."""
@@ -218,7 +231,7 @@ class Claims:
             self._settling.discard(token)
             error = None if future.cancelled() else future.exception()
             if future.cancelled() or error is not None:
-                if not isinstance(error, ReplyError) or error.code in {"NOSCRIPT", "READONLY", "LOADING", "OOM"}:
+                if not isinstance(error, ReplyError) or error.code not in _FINAL:
                     return
                 _log.error("claim.end_refused", space_bucket=claim.bucket.number, error=str(error))
             elif future.result() == 0:

@@ -50,6 +50,10 @@ class DataDir:
         except ValueError:
             raise self._damaged(_ID_FILE, "then this becomes a new deployment") from None
 
+    def known_id(self) -> str | None:
+        """The id of this deployment where it has one already; makes none."""
+        return self.deployment_id() if (self.path / _ID_FILE).exists() else None
+
     def secret(self, name: str) -> bytes:
         """32 random bytes under this name (lower case, digits, dashes), the same for every process and restart."""
         if _SECRET_NAME.fullmatch(name) is None:

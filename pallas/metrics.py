@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from pallas.errors import RedisUnavailable
+from pallas.errors import RedisUnavailable, ReplyError
 from pallas.model import Outcome, Reason
 
 _LATENCY_BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -75,7 +75,12 @@ class Meters:
 
     def claim_unknown(self, error: Exception) -> None:
         """A claim, effect or end had no answer and is asked again."""
-        self.unknown["not_connected" if isinstance(error, RedisUnavailable) else "no_reply"] += 1
+        cause = "no_reply"
+        if isinstance(error, RedisUnavailable):
+            cause = "not_connected"
+        elif isinstance(error, ReplyError):
+            cause = "refused"
+        self.unknown[cause] += 1
 
     def fenced(self) -> None:
         """Something was refused because its epoch had lapsed or another holds the entry."""

@@ -36,8 +36,12 @@ def run(main: Callable[[Stopping], Coroutine[Any, Any, int]]) -> int:
     try:
         with asyncio.Runner(loop_factory=make_loop) as runner:
             return runner.run(_with_signals(main))
-    except (PallasError, OSError) as error:
+    except PallasError as error:
         complain(str(error))
+        return FAILED
+    except OSError as error:
+        # Where no file is concerned the words say it all; the number in front of them is for programs.
+        complain(str(error) if error.filename or not error.strerror else error.strerror)
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -68,6 +72,12 @@ async def unless(stopping: Stopping, work: Awaitable[T]) -> T | None:
         for each in (task, stop):
             each.cancel()
         await asyncio.gather(task, stop, return_exceptions=True)
+
+
+def say(text: str) -> None:
+    """Print a command's answer, on standard output."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def complain(text: str) -> None:

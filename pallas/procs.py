@@ -105,7 +105,8 @@ async def spawn(
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", str(_LAUNCHER), *binding, *command),
             cwd=cwd,
-            env=env,
+            # uvloop takes nothing but a dict.
+            env=None if env is None else dict(env),
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,

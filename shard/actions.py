@@ -14,7 +14,7 @@ import structlog
 
 from pallas.clock import Clock
 from pallas.context import Sent
-from pallas.errors import ActionFailed, NotSent, SendUnknown
+from pallas.errors import ActionFailed, AppError, NotSent, SendUnknown
 from pallas.onebot.fields import message_id_of
 from pallas.onebot.link import NOT_CONNECTED
 from pallas.onebot.verdict import data_of
@@ -60,7 +60,7 @@ class Calls:
 class RunActions:
     """The actions of one run of a handler; made on the sockets' loop, used on the handlers'."""
 
-    __slots__ = ("_bot_id", "_calls", "_claim", "_ended", "_started", "in_doubt", "log_fields")
+    __slots__ = ("_bot_id", "_calls", "_claim", "_doubts", "_ended", "_started", "log_fields")
 
     def __init__(self, calls: Calls, bot_id: str, claim: Claim | None, log_fields: Mapping[str, str]) -> None:
         self._calls = calls
@@ -68,9 +68,13 @@ class RunActions:
         self._claim = claim
         self._started = False
         self._ended = False
+        self._doubts = 0
         self.log_fields = log_fields
-        self.in_doubt = False
-        """A call was written and its result is not known."""
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether a call may have been written whose result is not known."""
+        return self._doubts > 0
 
     @property
     def log(self) -> Any:
@@ -112,15 +116,16 @@ class RunActions:
                 self._started = True
             if self._ended:
                 raise NotSent(f"the handler has ended: {name} was not sent", NOT_CONNECTED)
-        self.in_doubt = True
+        # Counted, not flagged: a handler may have several calls on their way at once.
+        self._doubts += 1
         try:
             data = await calls.call(bot_id, name, params)
         except SendUnknown:
             raise
-        except ActionFailed:
-            self.in_doubt = False
+        except (ActionFailed, AppError):
+            self._doubts -= 1
             raise
-        self.in_doubt = False
+        self._doubts -= 1
         account = calls.roster.get(bot_id)
         if account is not None:
             account.last_sent_at = calls.clock.wall_s()

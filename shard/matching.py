@@ -14,14 +14,17 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from pallas.identity import body_digest
+from pallas.model import Message
 
 if TYPE_CHECKING:
     from pallas.handler import Route
     from pallas.keys import Bucket, Keys
-    from pallas.model import Message
 
 SAME_SEQUENCE_S = 3600
 """A sequence says "the same" only within an hour: 16 bits wrap after 65 536 messages."""
+_KEPT_CHARS = 200
+_TWINS = 64
+"""Messages of one person with one content in one second that are told apart; further ones cost no more time."""
 
 
 class Standing(Enum):
@@ -35,19 +38,50 @@ class Standing(Enum):
 
 
 class Entry:
-    """A message as this worker knows it: the report that came first, and who else reported it."""
+    """A message as this worker knows it: what tells it apart, and who reported it.
 
-    __slots__ = ("body", "born", "group", "marks", "message", "observers", "route", "seq")
+    The report itself is not kept: entries stay small, whatever pictures their messages carried.
+    """
 
-    def __init__(self, message: Message, group: Group, born: float) -> None:
-        self.message = message
+    __slots__ = (
+        "_anonymous",
+        "_text",
+        "body",
+        "born",
+        "group",
+        "marks",
+        "observers",
+        "route",
+        "seq",
+        "time_s",
+        "user_id",
+    )
+
+    def __init__(self, message: Message, group: Group, born: float, body: bytes | None) -> None:
         self.group = group
         self.born = born
         self.seq = message.seq
+        self.time_s = message.time_s
+        self.user_id = message.user_id
         self.observers: list[str] = [message.bot_id]
         self.marks: list[tuple[str, str]] | None = None
-        self.body: bytes | None = None
         self.route: Route | None = None
+        # Where all ends report sequences the digest is not needed, and its time is saved; but only a short text
+        # that surely is the content can stand for its message until then.
+        text = self._text = message.text
+        self._anonymous = message.anonymous
+        if body is None and not (0 < len(text) <= _KEPT_CHARS and (text[0].isalnum() or text[0] == "/")):
+            body = body_digest(message)
+        if body is not None:
+            self._text = ""
+        self.body = body
+
+    def digest(self) -> bytes:
+        """The digest of user and content."""
+        if self.body is None:
+            said = Message("", "", self.user_id, "", None, 0, self._text, (), [], {}, self._anonymous)
+            self.body = body_digest(said)
+        return self.body
 
 
 class Group:
@@ -62,18 +96,23 @@ class Group:
         self.living = 0
         self.seqs: dict[int, Entry] = {}
         self.bodies: dict[tuple[bytes, int], list[Entry]] = {}
+        """By content and second; filled only where contents are compared."""
         self.marks: dict[tuple[str, str], Entry] = {}
         """(account, message id) of reports without a sequence: the replay filter for ends that have nothing better."""
 
     def become_plain(self) -> None:
         """From now on contents count too; entries that came before are given theirs."""
-        self.plain = True
-        for entry in self.seqs.values():
-            self.index_body(entry)
+        if not self.plain:
+            self.plain = True
+            for entry in self.seqs.values():
+                self.index(entry)
 
-    def index_body(self, entry: Entry) -> None:
-        entry.body = body_digest(entry.message)
-        self.bodies.setdefault((entry.body, entry.message.time_s), []).append(entry)
+    def index(self, entry: Entry) -> None:
+        """Let an entry be found by its content."""
+        twins = self.bodies.setdefault((entry.digest(), entry.time_s), [])
+        twins.append(entry)
+        if len(twins) > _TWINS:
+            del twins[0]
 
 
 class Table:
@@ -108,26 +147,27 @@ class Table:
             entry = group.seqs.get(seq)
             if (
                 entry is not None
-                and entry.message.user_id == message.user_id
-                and abs(entry.message.time_s - message.time_s) <= SAME_SEQUENCE_S
+                and entry.user_id == message.user_id
+                and abs(entry.time_s - message.time_s) <= SAME_SEQUENCE_S
             ):
                 return self._seen(entry, message)
-        elif message.message_id:
-            entry = group.marks.get((message.bot_id, message.message_id))
-            if entry is not None:
-                return Standing.AGAIN, entry
-        if seq is None and not group.plain:
+        elif not group.plain:
             group.become_plain()
         body = None
         if group.plain:
             body = body_digest(message)
+            if seq is None and message.message_id:
+                entry = group.marks.get((message.bot_id, message.message_id))
+                # Some ends give one id to several messages: only the same content is the same report.
+                if entry is not None and entry.body == body:
+                    return Standing.AGAIN, entry
             for entry in group.bodies.get((body, message.time_s), ()):
                 if message.bot_id not in entry.observers and (seq is None or entry.seq is None):
                     if seq is not None:
                         entry.seq = seq
                         group.seqs[seq] = entry
                     return self._seen(entry, message)
-        entry = Entry(message, group, now)
+        entry = Entry(message, group, now, body)
         order.append(entry)
         group.living += 1
         if seq is not None:
@@ -135,8 +175,7 @@ class Table:
         else:
             self._mark(entry, message)
         if body is not None:
-            entry.body = body
-            group.bodies.setdefault((body, message.time_s), []).append(entry)
+            group.index(entry)
         return Standing.NEW, entry
 
     def _seen(self, entry: Entry, message: Message) -> tuple[Standing, Entry]:
@@ -167,9 +206,10 @@ class Table:
                 del group.seqs[entry.seq]
             if entry.marks is not None:
                 for mark in entry.marks:
-                    group.marks.pop(mark, None)
-            if entry.body is not None:
-                key = (entry.body, entry.message.time_s)
+                    if group.marks.get(mark) is entry:
+                        del group.marks[mark]
+            if group.plain and entry.body is not None:
+                key = (entry.body, entry.time_s)
                 twins = group.bodies.get(key)
                 if twins is not None and entry in twins:
                     twins.remove(entry)
@@ -180,14 +220,14 @@ class Table:
 
 
 class Sighting:
-    """A notice as this worker knows it: who reported it, and when by their clocks."""
+    """A notice as this worker knows it; `observers` tells who reported it, and when by their own clocks."""
 
     __slots__ = ("body", "born", "number", "observers", "space", "time_s")
 
     def __init__(self, space: str, body: bytes, bot_id: str, time_s: int, born: float, number: int) -> None:
         self.space = space
         self.body = body
-        self.observers = [bot_id]
+        self.observers = {bot_id: time_s}
         self.time_s = time_s
         self.born = born
         self.number = number
@@ -213,15 +253,15 @@ class NoticeTable:
             self._forget(self._order.popleft())
         known = self._sightings.setdefault((space, body), [])
         near = [seen for seen in known if abs(seen.time_s - time_s) <= self._clocks_s]
+        for seen in near:
+            # The same account with the same second: the end pushed it again.
+            if seen.observers.get(bot_id) == time_s:
+                return Standing.AGAIN, seen
         fresh = [seen for seen in near if bot_id not in seen.observers]
         if fresh:
             best = min(fresh, key=lambda seen: abs(seen.time_s - time_s))
-            best.observers.append(bot_id)
+            best.observers[bot_id] = time_s
             return Standing.ANOTHER, best
-        for seen in near:
-            # The same account with the same second: the end pushed it again.
-            if seen.time_s == time_s and seen.observers[0] == bot_id:
-                return Standing.AGAIN, seen
         self._number += 1
         sighting = Sighting(space, body, bot_id, time_s, now, self._number)
         known.append(sighting)

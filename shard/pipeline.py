@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from shard.runner import Runner
 
 _log = structlog.get_logger()
+_LATEST_S = 2**32 - 1
+"""Claims keep times in 32 bits; an end that reports a later one is wrong, but still the same for all its reports."""
 
 
 class Column(Enum):
@@ -121,7 +123,8 @@ class Pipeline:
 
     def notice(self, account: Account, notice: Notice) -> None:
         """Take one report of a notice in."""
-        report = NoticeReport(account, notice, self._clock.mono(), notice.time_s or int(self._clock.wall_s()))
+        time_s = min(notice.time_s, _LATEST_S) or int(self._clock.wall_s())
+        report = NoticeReport(account, notice, self._clock.mono(), time_s)
         self._arrive(report, self._notice_door)
 
     def _arrive(self, report: Any, door: tuple[Callable[[Any], Stop | None], ...]) -> None:
@@ -170,8 +173,8 @@ class Pipeline:
 
     def _too_old(self, report: MessageReport) -> Stop | None:
         message, now = report.message, self._clock.wall_s()
-        if not message.time_s:
-            message.time_s = int(now)
+        if not 0 < message.time_s <= _LATEST_S:
+            message.time_s = _LATEST_S if message.time_s else int(now)
         return STALE if is_stale(message.time_s, now, self._stale_s) else None
 
     def _seen_here(self, report: MessageReport) -> Stop | None:
@@ -217,8 +220,10 @@ class Pipeline:
 
     async def _claimed(self, report: Report) -> Stop | None:
         claim = report.attempt()
-        verdict = await self._claims.take(claim, report.body, self._stale_s)
-        self._meters.pending -= 1
+        try:
+            verdict = await self._claims.take(claim, report.body, self._stale_s)
+        finally:
+            self._meters.pending -= 1
         if verdict is Verdict.WON:
             self._meters.distinct += 1
             report.claim = claim
@@ -226,7 +231,7 @@ class Pipeline:
         if verdict is Verdict.UNKNOWN:
             return REDIS_UNAVAILABLE
         if report.route.lane is Lane.FANOUT:
-            await self._answer_too(report)
+            self._tasks.start(self._answer_too(report), "fanout")
         return OTHER_SHARD
 
     async def _permitted(self, report: Report) -> Stop | None:
@@ -242,12 +247,12 @@ class Pipeline:
             reason = await self._runner.run(handler, report.context(actions))
         except LeaseLost:
             return LEASE_LOST
-        except SendUnknown as error:
-            _log.error("send.unknown", **fields, error=str(error))
-            return SENT_UNKNOWN
         except Exception as error:
             # The author's mistake is an outcome; it must not end anything but this run.
-            _log.error("handler.failed", **fields, source=handler.source, exc_info=error)
+            if isinstance(error, SendUnknown) and actions.in_doubt:
+                _log.error("send.unknown", **fields, error=str(error))
+            else:
+                _log.error("handler.failed", **fields, source=handler.source, exc_info=error)
             return SENT_UNKNOWN if actions.in_doubt else HANDLER_ERROR
         finally:
             actions.end()

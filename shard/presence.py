@@ -112,10 +112,11 @@ async def read_presence(redis: Redis, keys: Keys) -> list[Presence]:
     entries = []
     for name, value in zip(flat[::2], flat[1::2], strict=True):
         try:
-            epoch, connected_ms, seen_ms, record = value.decode().split("|", 3)
-            entries.append(
-                Presence(name.decode(), int(epoch), int(connected_ms) / 1000, int(seen_ms) / 1000, json.loads(record))
-            )
+            epoch, connected_ms, seen_ms, text = value.decode().split("|", 3)
+            record = json.loads(text)
+            if not isinstance(record, dict):
+                raise ValueError("a presence record is no object")
+            entries.append(Presence(name.decode(), int(epoch), int(connected_ms) / 1000, int(seen_ms) / 1000, record))
         except (ValueError, UnicodeDecodeError):
             _log.warning("presence.foreign_value", key=keys.presence)
     return entries

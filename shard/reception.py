@@ -31,7 +31,7 @@ from shard.roster import Account, Roster
 
 _log = structlog.get_logger()
 _HOLD_BACK_S = 5.0
-"""Reading may pause this long: well below the time in which an unread pong would count as a dead link."""
+"""For so long reading pauses while too many messages wait. Not longer: an unread pong would count as a dead link."""
 _IDENTIFY_S = 10.0
 
 
@@ -63,6 +63,7 @@ class Reception:
         self._limits = limits
         self._crowded = crowded
         self._complaints = LimitedLog(LogLimit(per_min=6, mono=clock.mono))
+        self._crowded_since: float | None = None
 
     def opened(self, link: Link) -> None:
         self._meters.links += 1
@@ -89,9 +90,16 @@ class Reception:
         if type(found) is Message:
             account.last_event_at = self._clock.wall_s()
             self._pipeline.message(account, found)
-            return self._hold_back() if meters.pending > self._crowded else None
+            if meters.pending > self._crowded:
+                return self._hold_back()
+            self._crowded_since = None
+            return None
         self._not_a_message(link, account, found)
         return None
+
+    def too_large(self, link: Link) -> None:
+        """Count a frame that was never read, for it broke the limit of the link."""
+        self._refused(link, BadFrame(Reason.TOO_LARGE, f"at most {self._limits.max_bytes} bytes are taken"))
 
     def closed(self, link: Link, code: int, reason: str) -> None:
         self._meters.links -= 1
@@ -145,7 +153,9 @@ class Reception:
 
     async def _announce(self, account: Account) -> None:
         await self._fleet.announce([account])
-        await self._presence.put(account)
+        # It may have left meanwhile; nobody would take its entry out again.
+        if account.links:
+            await self._presence.put(account)
 
     async def _identify(self, link: Link, account: Account) -> None:
         """Ask the end what it is and whose account it carries; one that does not answer stays what its header said."""
@@ -164,10 +174,15 @@ class Reception:
         await self._quietly(self._announce(account))
 
     async def _hold_back(self) -> None:
-        limit = self._clock.mono() + _HOLD_BACK_S
+        if self._crowded_since is None:
+            self._crowded_since = self._clock.mono()
+        # Counted from when it began, not anew for each frame: the pauses of one outage must not add up.
+        limit = self._crowded_since + _HOLD_BACK_S
         # An event here would cost every message; this runs only while Redis is slower than the links.
         while self._meters.pending > self._crowded and self._clock.mono() < limit:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
+        if self._meters.pending <= self._crowded:
+            self._crowded_since = None
 
     @staticmethod
     async def _quietly(work: Awaitable[Any]) -> None:

@@ -99,10 +99,10 @@ class Lease:
             ),
         )
         taken, shard, detail = int(reply[0]), int(reply[1]), reply[2].decode()
-        if not taken:
-            raise ShardTaken(_taken_text(shard, detail))
         if shard > 255:
             raise ShardTaken("all 256 shard ids are leased: stop a worker, or give this one its own --shard-id")
+        if not taken:
+            raise ShardTaken(_taken_text(shard, detail))
         self.shard_id = shard
         self.epoch = int(detail)
         self._nonce = secrets.randbits(32)
@@ -178,7 +178,10 @@ class Lease:
 def read_lease(record: bytes) -> tuple[int, int, dict[str, Any]]:
     """Epoch, end in Redis milliseconds and info of a stored lease. Raises ValueError on foreign data."""
     epoch, until, _, info = record.decode().split("|", 3)
-    return int(epoch), int(until), json.loads(info)
+    facts = json.loads(info)
+    if not isinstance(facts, dict):
+        raise ValueError("a lease's info is no object")
+    return int(epoch), int(until), facts
 
 
 def _taken_text(shard: int, record: str) -> str:

@@ -6,11 +6,12 @@ What differs between the two is here: the space and the digest they are matched 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from pallas.claims import Claim
 from pallas.context import Context, EventContext, NoticeContext
-from pallas.identity import body_digest, notice_digest
+from pallas.identity import notice_digest
 from pallas.keys import encode, notice_space, private_space
 from pallas.levels import Level, People, level_of
 from pallas.model import Message, Notice
@@ -78,19 +79,18 @@ class MessageReport(Report):
 
     def attempt(self) -> Claim:
         message, group = self.message, self.entry.group
-        # Without a message id only this very object can say that it is the same report.
-        mark = message.message_id or f"?{id(self)}"
+        # Without a message id only this attempt can say that it is the same report.
+        mark = message.message_id or f"?{token_hex(8)}"
         claim = Claim(
             group.bucket, group.space, message.seq, message.time_s, message.user_id, f"{message.bot_id}:{mark}"
         )
-        claim.body = self.entry.body
+        if group.plain:
+            claim.body = self.entry.digest()
         return claim
 
     def body(self) -> bytes:
-        group = self.entry.group
-        if not group.plain:
-            group.become_plain()
-        return self.entry.body or body_digest(self.message)
+        self.entry.group.become_plain()
+        return self.entry.digest()
 
     def level(self, people: People) -> Level:
         sender = sender_of(self.message)

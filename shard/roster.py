@@ -12,6 +12,9 @@ from pallas.model import Heartbeat
 from pallas.onebot.ends import End
 from pallas.onebot.link import Link, Role
 
+_MOST_FORMER = 4096
+"""So many accounts without a link are remembered; then the one that left first is forgotten."""
+
 
 class Account:
     """One account of this worker; times are Unix seconds, 0.0 where nothing happened yet."""
@@ -63,6 +66,7 @@ class Roster:
 
     def __init__(self) -> None:
         self._accounts: dict[str, Account] = {}
+        self._former: dict[str, Account] = {}
 
     def __iter__(self) -> Iterator[Account]:
         return iter(self._accounts.values())
@@ -81,10 +85,12 @@ class Roster:
         """Take a link in; it is the newest of its account from now on."""
         account = self._accounts.get(link.bot_id)
         if account is None:
-            account = self._accounts[link.bot_id] = Account(link.bot_id)
+            former = self._former.pop(link.bot_id, None)
+            account = self._accounts[link.bot_id] = former or Account(link.bot_id)
         if not account.links:
             account.connected_at = now
             account.reconnects += 1
+            account.online = None
         account.links.append(link)
         if link.end is not End.UNKNOWN or account.end is End.UNKNOWN:
             account.end, account.version = link.end, link.version or account.version
@@ -98,5 +104,7 @@ class Roster:
         account.links.remove(link)
         if account.links:
             return False
-        del self._accounts[link.bot_id]
+        self._former[link.bot_id] = self._accounts.pop(link.bot_id)
+        if len(self._former) > _MOST_FORMER:
+            del self._former[next(iter(self._former))]
         return True

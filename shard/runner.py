@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pallas.handler import Handler
 
 _log = structlog.get_logger()
+_GRACE_S = 1.0
 THREADS = 16
 """Plain `def` handlers that run at once; further ones wait for a thread within their time limit."""
 
@@ -133,10 +134,24 @@ class Runner:
             error = cancelled
         except Exception as raised:
             error = raised
+        except GeneratorExit:
+            raise
+        except BaseException as raised:
+            # Let through, it would end the loop of all handlers.
+            error = AppError(f"{run.handler!r} raised {type(raised).__name__}; a handler ends by returning")
         self._going.append((run, error))
         if not self._told_sockets:
             self._told_sockets = True
             self._handlers.call_soon(self._sockets.call_soon_threadsafe, self._bring_back)
+
+    def _wind_down(self) -> None:
+        """Cancel whatever still runs here, also what handlers started, give it a moment to clean up, and stop."""
+        left = asyncio.all_tasks(self._handlers)
+        for task in left:
+            task.cancel()
+        self._handlers.call_later(_GRACE_S, self._handlers.stop)
+        gathered = asyncio.gather(*left, return_exceptions=True)
+        gathered.add_done_callback(lambda _: self._handlers.stop())
 
     # On the sockets' loop.
 
@@ -161,7 +176,7 @@ class Runner:
             self._cancel(run)
             if not run.result.done():
                 run.result.cancel()
-        self._handlers.call_soon_threadsafe(self._handlers.stop)
+        self._handlers.call_soon_threadsafe(self._wind_down)
         await asyncio.to_thread(self._thread.join, 2.0)
         if self._thread.is_alive():
             _log.warning("handlers.left_behind", hint="a handler blocks its thread and did not end within 2 s")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -80,9 +80,9 @@ class Supervisor:
         """Start everything, the server first. Raises EmbeddedServerError."""
         if self._server is not None:
             await self._server.start()
-            self._tasks.start(self._keep_server(self._server), "keep valkey")
+            self._watch("valkey", self._keep_server(self._server))
         for program in self._programs:
-            self._tasks.start(self._keep(program), f"keep {program.name}")
+            self._watch(program.name, self._keep(program))
 
     async def serve(self) -> None:
         """Run until cancelled. Raises PallasError where a program cannot run as it is set up."""
@@ -96,6 +96,15 @@ class Supervisor:
         await self._tasks.stop()
         if self._server is not None:
             await self._server.stop()
+
+    def _watch(self, name: str, keeping: Coroutine[Any, Any, None]) -> None:
+        self._tasks.start(keeping, f"keep {name}").add_done_callback(lambda task: self._unkept(name, task))
+
+    def _unkept(self, name: str, task: asyncio.Task[None]) -> None:
+        """Nobody looks after the process any more: better to end than to look alive."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._give_up(PallasError(f"{name} cannot be kept running: {error}"))
 
     async def _keep(self, program: Program) -> None:
         wait_s, first = _FIRST_WAIT_S, True

@@ -37,11 +37,14 @@ class Catalogue:
 
 def load_words(package: str = "shard") -> dict[str, Catalogue]:
     """Every language's catalogue, read from `<package>/catalog`."""
-    folder = resources.files(package) / "catalog"
-    return {
-        language: Catalogue(language, json.loads((folder / f"{language}.json").read_text("utf-8")))
-        for language in LANGUAGES
-    }
+    return {language: Catalogue(language, _read(package, f"{language}.json")) for language in LANGUAGES}
+
+
+def terminal_words(locale: str) -> Catalogue:
+    """The words of commands, in the language of a locale such as `zh_CN.UTF-8`."""
+    language = language_of(locale)
+    files = (f"{language}.json", f"terminal.{language}.json")
+    return Catalogue(language, {key: text for file in files for key, text in _read("shard", file).items()})
 
 
 def locale_of(environ: Mapping[str, str]) -> str:
@@ -53,3 +56,8 @@ def language_of(locale: str) -> str:
     """The language of ours that a locale such as `zh_CN.UTF-8` means; the default where it is none of them."""
     primary = locale.replace("-", "_").partition("_")[0].partition(".")[0].lower()
     return next((each for each in LANGUAGES if each.partition("-")[0] == primary), DEFAULT_LANGUAGE)
+
+
+def _read(package: str, file: str) -> dict[str, str]:
+    words: dict[str, str] = json.loads((resources.files(package) / "catalog" / file).read_text("utf-8"))
+    return words

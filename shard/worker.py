@@ -173,9 +173,8 @@ class Worker:
                 "federate.not_served", hint="this version does not join pools yet: PALLAS_FEDERATE_ID is unused"
             )
 
-    async def _join(self, *, forever: bool) -> bool:
+    async def _join(self, *, forever: bool, said: str = "") -> bool:
         """Take the id; False where Redis does not answer and `forever` is not wanted."""
-        said = ""
         while True:
             try:
                 await self._own_prefix()
@@ -192,7 +191,11 @@ class Worker:
                 if not self._wait_for_id:
                     raise
                 if said != "taken":
-                    _log.warning("lease.waiting", detail=str(error))
+                    _log.warning(
+                        "lease.waiting",
+                        detail=str(error),
+                        hint="this worker goes on by itself once the other has let go or its lease has lapsed",
+                    )
                 said = "taken"
             else:
                 return True
@@ -200,7 +203,7 @@ class Worker:
 
     async def _join_late(self) -> None:
         try:
-            await self._join(forever=True)
+            await self._join(forever=True, said="redis")
         except (ShardTaken, ForeignDeployment, SettingsError) as error:
             self._failed.set_exception(error)
             return
@@ -242,7 +245,7 @@ class Worker:
             await self.lease.release()
             raise OSError(
                 error.errno,
-                f"shard {self.lease.shard_id} cannot listen on {settings.host}:{self.port} ({error.strerror}); "
+                f"shard {self.lease.shard_id} cannot listen on {settings.host}:{self.port} ({_words(error)}); "
                 "free the port, or set another PALLAS_WORKER_PORT (shard K listens on it + K)",
             ) from error
         base = f"http://{_reachable(settings.host)}:{self.port}"
@@ -334,6 +337,11 @@ class Worker:
     async def _metrics(self) -> Page:
         body = exposition(MeterCollector(self.meters))
         return Page(200, body, "text/plain; version=0.0.4; charset=utf-8")
+
+
+def _words(error: OSError) -> str:
+    """The system's words for an error; asyncio's own repeat the address."""
+    return os.strerror(error.errno) if error.errno else str(error)
 
 
 def _reachable(host: str) -> str:

@@ -1,9 +1,10 @@
-"""Decides who a visitor is: the hub token, or a session that a one-time link or the token was exchanged for.
+"""Decides who a visitor is: the hub token, a session that a one-time link or the token was exchanged for, or a command.
 
 Everything is proven by signatures under one secret of the data folder, so that sessions outlive restarts and work
 while Redis is away. A link's code is signed with its time: another process with the same folder can issue one
 (`pallas hub --new-link`), and a hub takes only codes issued since it started, because it remembers used ones no
-longer than it runs. Codes and tokens are never logged, and are compared in constant time.
+longer than it runs. A command of this machine (`pallas bots`) proves in the same way that it may read the folder.
+Codes and tokens are never logged, and are compared in constant time.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _NONCE_BYTES = 12
 _TIME_BYTES = 6
 _MAC_BYTES = 24
 _SHORTEST_SECRET = 16
+_COMMAND_LIFE_MS = 60_000
 
 
 class How(StrEnum):
@@ -37,6 +39,7 @@ class How(StrEnum):
     TOKEN = "token"  # noqa: S105
     SESSION = "session"
     LOOPBACK = "loopback"
+    COMMAND = "command"
 
 
 @dataclass(slots=True, frozen=True)
@@ -63,6 +66,7 @@ class Auth:
         self._clock = clock
         self._token = _digest(token) if token else None
         self._link_key = _derived(secret, b"sign-in link")
+        self._command_key = _derived(secret, b"command")
         self._session_key = _derived(secret, b"session\0" + token.encode("utf-8", "surrogatepass"))
         self._link_s = link_s
         self._session_s = session_s
@@ -84,6 +88,10 @@ class Auth:
     def issue_link(self) -> str:
         """A code for `/signin?code=…`: valid once, for `link_s`, at a hub that runs now."""
         return self._signed(self._link_key, _ms(self._clock))
+
+    def issue_bearer(self) -> str:
+        """What a command with the data folder sends as `Authorization: Bearer`; good for a minute, at any hub of it."""
+        return self._signed(self._command_key, _ms(self._clock) + _COMMAND_LIFE_MS)
 
     def redeem(self, code: str) -> str | None:
         """The cookie value of a new session in exchange for `code`; `None` where it is wrong, used or too old."""
@@ -111,9 +119,10 @@ class Auth:
             peer = peer_of(request)
             if self.limiter.wait_s(peer) > 0:
                 return None
-            if scheme.lower() == "bearer" and self._is_token(token.strip()):
+            how = self._bearer(token.strip()) if scheme.lower() == "bearer" else None
+            if how is not None:
                 self.limiter.succeeded(peer)
-                return Identity(How.TOKEN)
+                return Identity(how)
             self.limiter.failed(peer)
             return None
         opened = self._opened(self._session_key, request.cookies.get(self.cookie_name, ""))
@@ -138,6 +147,15 @@ class Auth:
 
     def _is_token(self, token: str) -> bool:
         return self._token is not None and hmac.compare_digest(self._token, _digest(token))
+
+    def _bearer(self, token: str) -> How | None:
+        if self._is_token(token):
+            return How.TOKEN
+        opened = self._opened(self._command_key, token)
+        now_ms = _ms(self._clock)
+        # One that ends later was not made by `issue_bearer`, or by a clock that is off: it would be good for too long.
+        good = opened is not None and now_ms < opened[1] <= now_ms + _COMMAND_LIFE_MS
+        return How.COMMAND if good else None
 
     def _signed(self, key: bytes, time_ms: int) -> str:
         body = secrets.token_bytes(_NONCE_BYTES) + time_ms.to_bytes(_TIME_BYTES, "big")

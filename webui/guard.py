@@ -14,11 +14,11 @@ import structlog
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
 
+from pallas.untrusted import visible
 from webui import origin
 from webui.answers import error
 from webui.auth import Auth, How, Identity, peer_of
 from webui.pages import Pages, nonce_of, wants_html
-from pallas.untrusted import visible
 
 if TYPE_CHECKING:
     from collections.abc import Collection

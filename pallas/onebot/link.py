@@ -34,7 +34,11 @@ class Socket(Protocol):
     """The open WebSocket under a link."""
 
     async def write(self, frame: bytes) -> None:
-        """Send one text frame. Raises ConnectionError, with nothing written, where the socket is not open."""
+        """Send one text frame.
+
+        Raises ConnectionError, with nothing written, where the socket is not open, and BrokenPipeError where it
+        broke while the frame was on its way.
+        """
 
     async def close(self, code: int, reason: str) -> None:
         """Close with a code."""
@@ -111,12 +115,16 @@ class Link:
         answer: asyncio.Future[ActionReply] = asyncio.get_running_loop().create_future()
         self._waiting[echo] = answer
         try:
-            try:
-                await self._socket.write(frame)
-            except ConnectionError as error:
-                raise NotSent(f"account {self.bot_id}: {name} was not sent: {error}", CHANNEL_BROKE) from error
+            # The limit includes the writing: an end that stops reading would hold the caller for ever.
             async with asyncio.timeout(timeout_s):
+                await self._socket.write(frame)
                 return await answer
+        except BrokenPipeError as error:
+            raise SendUnknown(
+                f"account {self.bot_id}: its link broke while {name} was written; it may have been done", TIMED_OUT
+            ) from error
+        except ConnectionError as error:
+            raise NotSent(f"account {self.bot_id}: {name} was not sent: {error}", CHANNEL_BROKE) from error
         except TimeoutError:
             raise SendUnknown(
                 f"account {self.bot_id}: no answer to {name} within {timeout_s:g} s; it may have been done", TIMED_OUT

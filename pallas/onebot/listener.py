@@ -21,6 +21,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.datastructures import Headers
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
+from websockets.protocol import State
 
 from pallas.clock import Clock
 from pallas.log_limit import LimitedLog, LogLimit
@@ -34,6 +35,7 @@ _CLOSE_TIMEOUT_S = 2.0
 GOING_AWAY = 1001
 BAD_DATA = 1007
 POLICY = 1008
+TOO_BIG = 1009
 SERVICE_RESTART = 1012
 
 
@@ -50,13 +52,16 @@ Pages = Mapping[str, Callable[[], Awaitable[Page]]]
 
 
 class Guests(Protocol):
-    """Who is told about links. All three are called on the loop of the sockets and must not block it."""
+    """Who is told about links. All are called on the loop of the sockets and must not block it."""
 
     def opened(self, link: Link) -> None:
         """A link is open."""
 
     def frame(self, link: Link, data: bytes) -> Awaitable[None] | None:
         """A frame came; an awaitable holds back the reading of further ones. Raises BadLink to close it."""
+
+    def too_large(self, link: Link) -> None:
+        """A frame was larger than is taken; the link closes."""
 
     def closed(self, link: Link, code: int, reason: str) -> None:
         """The link is gone."""
@@ -99,10 +104,13 @@ class _Socket:
         self._connection = connection
 
     async def write(self, frame: bytes) -> None:
+        if self._connection.state is not State.OPEN:
+            raise ConnectionError("the link is closed")
         try:
             await self._connection.send(frame, text=True)
         except ConnectionClosed as error:
-            raise ConnectionError(f"the link is closed ({error})") from error
+            # It was open, so the frame went into its buffer first.
+            raise BrokenPipeError(f"the link closed ({error})") from error
 
     async def close(self, code: int, reason: str) -> None:
         await self._connection.close(code, reason)
@@ -211,16 +219,27 @@ class Listener:
         self._links.add(link)
         guests = self._guests
         receive, frame = connection.recv, guests.frame
-        guests.opened(link)
         try:
+            guests.opened(link)
             while True:
                 # Bytes, also of text frames: the JSON parser checks the encoding in the same pass.
-                held_back = frame(link, await receive(decode=False))
+                data = await receive(decode=False)
+                try:
+                    held_back = frame(link, data)
+                except BadLink:
+                    raise
+                except Exception as error:
+                    # A fault of ours must not cost the account its link, and must be seen.
+                    self._complaints.warning("frame.failed", type(error).__name__, link=link.number, exc_info=error)
+                    continue
                 if held_back is not None:
                     await held_back
-        except ConnectionClosed:
-            pass
+        except ConnectionClosed as closed:
+            if closed.sent is not None and closed.sent.code == TOO_BIG and not closed.rcvd_then_sent:
+                guests.too_large(link)
         except BadLink as bad:
+            # Nothing more is read, so no call can be answered from here on.
+            link.lost()
             await connection.close(bad.code, bad.reason[:120])
         finally:
             self._links.discard(link)

@@ -15,6 +15,7 @@ from pallas.onebot.ends import End
 
 _LAGRANGE_UNKNOWN = frozenset({9000, 9057})
 _UNKNOWN_BEGINNINGS = {End.NAPCAT: ("Timeout: NTEvent",), End.LLONEBOT: ("invoke timeout",)}
+_ANY_BEGINNING = ("Timeout:", "invoke timeout")
 _GOCQ_SEND_ERROR = "SEND_MSG_API_ERROR"
 
 
@@ -31,10 +32,12 @@ def data_of(reply: ActionReply, end: End, bot_id: str, name: str) -> Any:
 
 
 def is_unknown(reply: ActionReply, end: End) -> bool:
-    """Whether a failed call may have been done all the same."""
-    if end is End.LAGRANGE:
-        return reply.retcode in _LAGRANGE_UNKNOWN
-    if end is End.GOCQ:
-        # One code for muted, risk control and a lost receipt.
-        return reply.retcode == 100 and _GOCQ_SEND_ERROR in reply.message
-    return reply.retcode == 1200 and reply.message.startswith(_UNKNOWN_BEGINNINGS.get(end, ("Timeout:",)))
+    """Whether a failed call may have been done all the same; an end that is not known may mean it in any way."""
+    stranger = end is End.UNKNOWN
+    if (stranger or end is End.LAGRANGE) and reply.retcode in _LAGRANGE_UNKNOWN:
+        return True
+    # One code for muted, risk control and a lost receipt.
+    if (stranger or end is End.GOCQ) and reply.retcode == 100 and _GOCQ_SEND_ERROR in reply.message:
+        return True
+    beginnings = _ANY_BEGINNING if stranger else _UNKNOWN_BEGINNINGS.get(end, ())
+    return reply.retcode == 1200 and reply.message.startswith(beginnings)

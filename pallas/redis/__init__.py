@@ -5,6 +5,7 @@ from pallas.redis.embedded import EmbeddedServer, find_endpoint
 from pallas.redis.probe import RedisFacts, Severity, fatal_problems, probe, problems
 from pallas.redis.scripts import Script, script
 from pallas.redis.url import RedisKind, RedisTarget, parse_url
+from pallas.redis.valkey import binary_path
 
 __all__ = [
     "EmbeddedServer",
@@ -14,6 +15,7 @@ __all__ = [
     "RedisTarget",
     "Script",
     "Severity",
+    "binary_path",
     "fatal_problems",
     "find_endpoint",
     "open_redis",

@@ -2,7 +2,8 @@
 
 A caller that is cancelled does not disturb its neighbours; one refused command fails alone; a batch whose
 connection broke fails all its members as *unknown*, never as "not done". A reply later than `late_s` frees its
-callers as unknown while the connection goes on reading: a slow server is not a dead one.
+callers as unknown while the connection goes on reading: a slow server is not a dead one. Where no connection answers
+any more, what still waits for one is given up unsent, so that nothing queues without end.
 """
 
 from __future__ import annotations
@@ -53,6 +54,9 @@ class Batcher:
         self._commands: list[Command] = []
         self._waiting: list[asyncio.Future[Any]] = []
         self._flush_due = False
+        self._is_closed = False
+        self._aged = 0
+        self._ageing: asyncio.TimerHandle | None = None
         self.last_reply = monotonic()
         """When Redis last answered anything (monotonic seconds)."""
 
@@ -68,13 +72,32 @@ class Batcher:
 
     def _flush(self) -> None:
         self._flush_due = False
+        if self._is_closed:
+            self._give_up_queued(len(self._commands), "the Redis client is closed")
         while self._commands and self._idle:
             # The most recently used transport first: batches stay large and idle connections stay idle.
             transport = self._idle.pop()
             batch = _Batch(self._commands[: self._max_batch], self._waiting[: self._max_batch])
             del self._commands[: self._max_batch], self._waiting[: self._max_batch]
+            self._aged = max(0, self._aged - len(batch.commands))
             batch.late = self._loop.call_later(self._late_s, self._give_up, batch)
             self._tasks.start(self._carry(transport, batch), "redis.batch")
+        if self._commands and self._ageing is None:
+            self._ageing = self._loop.call_later(self._late_s, self._age)
+
+    def _age(self) -> None:
+        self._ageing = None
+        # What was queued a round ago has waited long enough, unless replies come and the queue only is long.
+        if self._aged and monotonic() - self.last_reply > self._late_s:
+            self._give_up_queued(self._aged, f"not sent: no connection answered for {self._late_s * 1000:.0f} ms")
+        self._aged = len(self._commands)
+        if self._commands:
+            self._ageing = self._loop.call_later(self._late_s, self._age)
+
+    def _give_up_queued(self, number: int, words: str) -> None:
+        unsent = _Batch(self._commands[:number], self._waiting[:number])
+        del self._commands[:number], self._waiting[:number]
+        self._fail(unsent, RedisUnavailable(words))
 
     async def _carry(self, transport: Transport, batch: _Batch) -> None:
         try:
@@ -113,9 +136,10 @@ class Batcher:
                 future.exception()
 
     async def close(self) -> None:
-        """Drop every connection; commands still queued fail as not sent."""
-        unsent = _Batch(self._commands, self._waiting)
-        self._commands, self._waiting = [], []
-        self._fail(unsent, RedisUnavailable("the Redis client is closed"))
+        """Drop every connection; commands still queued, and later ones, fail as not sent."""
+        self._is_closed = True
+        if self._ageing is not None:
+            self._ageing.cancel()
+        self._give_up_queued(len(self._commands), "the Redis client is closed")
         for transport in self._transports:
             await transport.close()

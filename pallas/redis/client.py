@@ -19,6 +19,7 @@ from redis.backoff import NoBackoff
 
 from pallas.errors import RedisUnavailable, ReplyError, ReplyUnknown, SettingsError
 from pallas.redis.batch import Batcher, Command, Transport
+from pallas.redis.cluster import ClusterTransport
 from pallas.redis.scripts import Script
 from pallas.redis.url import RedisKind, RedisTarget
 from pallas.tasks import Tasks
@@ -77,7 +78,13 @@ def _transports(target: RedisTarget, dead_after_s: float) -> list[Transport]:
         case RedisKind.MEMORY:
             return [_Commands(_memory_client(), dead_after_s)]
         case RedisKind.CLUSTER:
-            return [_Commands(_cluster_client(target), dead_after_s) for _ in range(CONNECTIONS)]
+            options = _options(target, dead_after_s)
+            kind = aio.SSLConnection if target.tls else aio.Connection
+
+            def node(host: str, port: int) -> Transport:
+                return _Pipe(lambda: kind(host=host, port=port, **options), dead_after_s)
+
+            return [ClusterTransport(target.hosts, node) for _ in range(CONNECTIONS)]
         case RedisKind.EMBEDDED:
             raise SettingsError("embedded:// names a server to be started; connect to the URL it returns")
         case _:
@@ -85,7 +92,7 @@ def _transports(target: RedisTarget, dead_after_s: float) -> list[Transport]:
             return [_Pipe(make, dead_after_s) for _ in range(CONNECTIONS)]
 
 
-def _connections(target: RedisTarget, timeout_s: float) -> Callable[[], AbstractConnection]:
+def _options(target: RedisTarget, timeout_s: float) -> dict[str, Any]:
     options: dict[str, Any] = {
         "db": target.db,
         "username": target.username or None,
@@ -103,6 +110,11 @@ def _connections(target: RedisTarget, timeout_s: float) -> Callable[[], Abstract
             "ssl_certfile": target.tls_cert or None,
             "ssl_keyfile": target.tls_key or None,
         }
+    return options
+
+
+def _connections(target: RedisTarget, timeout_s: float) -> Callable[[], AbstractConnection]:
+    options = _options(target, timeout_s)
     match target.kind:
         case RedisKind.UNIX:
             return lambda: aio.UnixDomainSocketConnection(path=target.unix_path, **options)
@@ -133,12 +145,15 @@ class _Pipe:
         self._connection: AbstractConnection | None = None
 
     async def exchange(self, commands: Sequence[Command]) -> list[Any]:
+        try:
+            packed = b"".join([_pack(command) for command in commands])
+        except (TypeError, UnicodeError):
+            return await self._without_unwritable(commands)
         connection = await self._connected()
         replies: list[Any] = []
         stale = False
         try:
             async with asyncio.timeout(self._dead_after_s):
-                packed = b"".join([_pack(command) for command in commands])
                 await connection.send_packed_command(packed, check_health=False)
                 read = connection.read_response
                 for _ in commands:
@@ -156,6 +171,15 @@ class _Pipe:
         if stale:
             # A demoted primary: the next connect asks again who is primary.
             await self.close()
+        return replies
+
+    async def _without_unwritable(self, commands: Sequence[Command]) -> list[Any]:
+        """A value that cannot be written (half of a surrogate pair, say) fails its own command alone."""
+        replies: list[Any] = [_unwritable(command) for command in commands]
+        sound = [place for place, reply in enumerate(replies) if reply is None]
+        answers = await self.exchange([commands[place] for place in sound]) if sound else []
+        for place, answer in zip(sound, answers, strict=True):
+            replies[place] = answer
         return replies
 
     async def _connected(self) -> AbstractConnection:
@@ -182,7 +206,7 @@ class _Pipe:
 
 
 class _Commands:
-    """A client that takes one command at a time: the cluster's, and the in-memory one."""
+    """A client that takes one command at a time: the in-memory one."""
 
     def __init__(self, client: Any, dead_after_s: float) -> None:
         self._client = client
@@ -202,38 +226,30 @@ class _Commands:
         except faults.ResponseError as error:
             return _refusal(error)
         except (faults.RedisError, OSError) as error:
-            # The cluster client does not tell whether the command was written: unknown is always true.
             return ReplyUnknown(f"the connection to Redis broke: {error}")
 
     async def close(self) -> None:
         await self._client.aclose()
 
 
+def _unwritable(command: Command) -> ReplyError | None:
+    try:
+        _pack(command)
+    except (TypeError, UnicodeError) as error:
+        # Its values may be somebody's words: only the command's name is told.
+        return ReplyError(f"ERR {command[0]!r} was not sent: one of its values cannot be written ({type(error).__name__})")
+    return None
+
+
 def _refusal(error: faults.ResponseError) -> ReplyError:
-    """redis-py strips the code from some replies and keeps it as the class: put it back."""
-    codes = {
-        faults.NoScriptError: "NOSCRIPT",
-        faults.ReadOnlyError: "READONLY",
-        faults.OutOfMemoryError: "OOM",
-        faults.BusyLoadingError: "LOADING",
-        faults.NoPermissionError: "NOPERM",
-        faults.ExecAbortError: "EXECABORT",
-    }
+    """The server's words with their code in front, which redis-py strips from some and keeps beside them."""
     text = str(error)
-    code = next((code for kind, code in codes.items() if isinstance(error, kind)), "")
-    return ReplyError(text if not code or text.startswith(code) else f"{code} {text}")
-
-
-def _cluster_client(target: RedisTarget) -> Any:
-    nodes = [aio.cluster.ClusterNode(host, port) for host, port in target.hosts]
-    return aio.RedisCluster(
-        startup_nodes=nodes,
-        username=target.username or None,
-        password=target.password or None,
-        protocol=2,
-        ssl=target.tls,
-        retry=Retry(NoBackoff(), 0),
-    )
+    first = text.split(" ", 1)[0]
+    if first.isalpha() and first.isupper():
+        return ReplyError(text)
+    # Only the in-memory server tells no code but by the class.
+    code = error.status_code or ("NOSCRIPT" if isinstance(error, faults.NoScriptError) else "ERR")
+    return ReplyError(f"{code} {text}")
 
 
 def _memory_client() -> Any:
@@ -245,4 +261,7 @@ def _memory_client() -> Any:
             "memory:// needs the extra `memory`: pip install 'pallas-cluster[memory]'; "
             "or leave PALLAS_REDIS_URL unset for the embedded server"
         ) from error
-    return fakeredis.FakeAsyncRedis(protocol=2)
+    client = fakeredis.FakeAsyncRedis(protocol=2)
+    # Replies are to look as they do from a server, not as redis-py's callers like them.
+    client.response_callbacks.clear()
+    return client

@@ -23,7 +23,7 @@ GONE_S = 3.0
 
 @pytest.fixture
 def family(tmp_path: Path) -> Iterator[Family]:
-    with Family() as family:
+    with Family(tmp_path) as family:
         # Its throw-away folder is made there; the path stays short, for a socket is in it.
         family.environment["TMPDIR"] = str(tmp_path)
         yield family

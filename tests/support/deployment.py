@@ -99,7 +99,8 @@ class Site:
 def site(folder: Path, **environment: str) -> Iterator[Site]:
     """A site whose processes all end with the block; ports are free, tokens set, times short."""
     base = free_ports(12)
-    with Family() as family:
+    folder.mkdir(parents=True, exist_ok=True)
+    with Family(folder) as family:
         here = Site(folder, family, {}, hub_port=base, worker_port=base + 1)
         here.environment = {
             **FAST,

@@ -1,6 +1,7 @@
-"""Every process that a command left behind, however it was started: found by a mark in its environment.
+"""Every process that a command left behind, however it was started.
 
-Parents are no help here: a child of a killed process belongs to init. Linux only, as /proc is.
+Parents are no help here: a child of a killed process belongs to init. Found by a mark in the environment, or by the
+working folder where a program has written over its environment, as Valkey does for its title. Linux only, as /proc is.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ _NAME = "FAMILY_OF_THE_TEST"
 
 
 class Family:
-    """The processes that inherited `environment`; what is left when the block ends is killed, process by process."""
+    """The processes that inherited `environment`, or work below `folder`; what the block leaves behind is killed."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self._folder = str(folder.resolve())
         self.environment = {_NAME: secrets.token_hex(16)}
         self._mark = f"{_NAME}={self.environment[_NAME]}".encode()
 
@@ -39,8 +41,11 @@ class Family:
             if not folder.name.isdigit():
                 continue
             try:
-                # A zombie's environment reads as empty.
-                if self._mark in (folder / "environ").read_bytes().split(b"\0"):
+                # A zombie has neither.
+                if self._mark in (folder / "environ").read_bytes().split(b"\0") or self._works_here(folder):
                     yield int(folder.name), (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
             except (OSError, UnicodeDecodeError):
                 continue
+
+    def _works_here(self, process: Path) -> bool:
+        return f"{(process / 'cwd').readlink()}/".startswith(f"{self._folder}/")

@@ -10,13 +10,18 @@
 --         entry and has its 9-byte field and a zero in the token's place.
 -- A sequence counts only for the same sender within an hour: it wraps after 65 536 messages.
 
+local function number(text, at)
+    local a, b, c, d = text:byte(at, at + 3)
+    return ((a * 256 + b) * 256 + c) * 256 + d
+end
+
 if redis.call('SISMEMBER', plain, space) == 1 then return -1 end
 local records = redis.call('HGET', block, field)
 if records then
-    local sender, time = record:sub(16, 19), struct.unpack('>I4', record, 12)
+    local sender, time = record:sub(16, 19), number(record, 12)
     for at = 1, #records, 19 do
         if records:sub(at + 15, at + 18) == sender
-            and math.abs(struct.unpack('>I4', records, at + 11) - time) <= 3600 then
+            and math.abs(number(records, at + 11) - time) <= 3600 then
             local state = records:sub(at, at)
             if state == 'p' then return 'x' .. records:sub(at + 1, at + 9) end
             if records:sub(at + 1, at + 10) == token then return 1 end
@@ -27,7 +32,7 @@ if records then
     record = (records .. record):sub(-57)
 end
 redis.call('HSET', block, field, record)
-if redis.call('TTL', block) < ttl - 3600 then redis.call('EXPIRE', block, ttl) end
+if redis.call('TTL', block) < ttl * 0.95 then redis.call('EXPIRE', block, ttl) end
 redis.call('HSET', open, token, space .. '|' .. seq)
 redis.call('HINCRBY', books, 'distinct', 1)
 return 1

@@ -15,10 +15,17 @@
 -- that its shard has not observed: so a shard that told two of them apart never has them joined again.
 
 local sequenced = field ~= ''
-if not sequenced and redis.call('SADD', plain, space) == 1 then redis.call('EXPIRE', plain, ttl) end
+if not sequenced and (redis.call('SADD', plain, space) == 1 or redis.call('TTL', plain) < ttl * 0.95) then
+    redis.call('EXPIRE', plain, ttl)
+end
+
+local function number(text, at)
+    local a, b, c, d = text:byte(at, at + 3)
+    return ((a * 256 + b) * 256 + c) * 256 + d
+end
 
 local shard = observer:sub(1, 2)
-local own_seq = sequenced and struct.pack('>I2', seq) or ''
+local own_seq = sequenced and string.char(math.floor(seq / 256), seq % 256) or ''
 local records = sequenced and redis.call('HGET', block, field) or ''
 local lists = {redis.call('HGET', hour, content) or ''}
 if beside ~= '' then lists[2] = redis.call('HGET', aside, beside) or '' end
@@ -67,10 +74,10 @@ local function each(visit)
     end
 end
 
-local sender, time = record:sub(16, 19), struct.unpack('>I4', record, 12)
+local sender, time = record:sub(16, 19), number(record, 12)
 for at = 1, #records, 19 do
     if records:sub(at + 15, at + 18) == sender
-        and math.abs(struct.unpack('>I4', records, at + 11) - time) <= 3600 then
+        and math.abs(number(records, at + 11) - time) <= 3600 then
         each(function(which, i, _, known, seen)
             if known ~= own_seq then return false end
             if not seen then observe(which, i) end
@@ -114,7 +121,7 @@ end
 local list = lists[1]
 if sequenced then
     redis.call('HSET', block, field, (records .. record):sub(-57))
-    if redis.call('TTL', block) < ttl - 3600 then redis.call('EXPIRE', block, ttl) end
+    if redis.call('TTL', block) < ttl * 0.95 then redis.call('EXPIRE', block, ttl) end
     list = list .. 's' .. string.char(second + 16, 1) .. own_seq .. observer
 else
     list = list .. 'c' .. token .. string.char(second, 1) .. observer

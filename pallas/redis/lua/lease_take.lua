@@ -1,7 +1,7 @@
 -- Leases a shard id to one new worker epoch, or says who holds it: two live workers never share an id.
 -- KEYS: leases (HASH), epoch (STRING)
 -- ARGV: shard, life_ms, attempt, info
--- Returns {1, shard, epoch} or {0, shard, holder's record}.
+-- Returns {1, shard, epoch} or {0, shard, holder's record}; {0, 256, ''} where every id is leased.
 --
 -- `shard` is an id, or empty for the lowest free one. A record is epoch|until_ms|attempt|info; times are the server's.
 -- `attempt` names one wish for a lease: asked again after a lost reply, it gets the lease it already has. The epoch
@@ -12,8 +12,8 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local function live(id)
     local record = redis.call('HGET', leases, id)
-    if record and tonumber(record:match('^%d+|(%d+)|')) > now then return record end
-    return nil
+    local limit = record and tonumber(record:match('^%d+|(%d+)|'))
+    return limit and limit > now and record or nil
 end
 
 local function ours(record)
@@ -24,15 +24,21 @@ local id = shard
 if id == '' then
     id = 0
     while id < 256 and live(tostring(id)) and not ours(live(tostring(id))) do id = id + 1 end
+    if id == 256 then return {0, '256', ''} end
     id = tostring(id)
 end
 local holder = live(id)
-if ours(holder) then return {1, id, (holder:match('^%d+'))} end
-if holder then return {0, id, holder} end
+if holder and not ours(holder) then return {0, id, holder} end
 
+local function lease(number)
+    redis.call('HSET', leases, id, string.format('%s|%d|%s|%s', number, now + life_ms, attempt, info))
+    redis.call('PEXPIRE', leases, 86400000)
+    return {1, id, number}
+end
+
+-- The caller counts the lease's life from this answer, so it begins anew.
+if holder then return lease(holder:match('^%d+')) end
 local last = tonumber(redis.call('GET', epoch) or '0')
 local fresh = math.max(last + 1, tonumber(time[1]))
 redis.call('SET', epoch, string.format('%d', fresh))
-redis.call('HSET', leases, id, string.format('%d|%d|%s|%s', fresh, now + life_ms, attempt, info))
-redis.call('PEXPIRE', leases, 86400000)
-return {1, id, string.format('%d', fresh)}
+return lease(string.format('%d', fresh))

@@ -1,0 +1,129 @@
+"""`pallas demo`: simulated accounts against running workers, or against a throw-away deployment of its own."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pallas import log
+from pallas.clock import SystemClock
+from pallas.errors import PallasError
+from pallas.process import Stopping, say, unless
+from pallas.settings import load
+from pallas.simulate import Options
+from pallas.simulate import run as simulate
+from shard.endpoints import running
+from shard.machine import free_ports
+from webui.commands import Surroundings, deployment
+from webui.hub import announce_url
+
+if TYPE_CHECKING:
+    from pallas.settings import Settings
+    from pallas.simulate import LedgerReport, Progress
+
+WORKERS = 2
+
+
+def worker_urls(data_dir: Path) -> tuple[str, ...]:
+    """Where the workers of a data folder listen. Raises PallasError where none runs."""
+    found = tuple(endpoint.url for endpoint in running(data_dir) if endpoint.name.startswith("worker-"))
+    if not found:
+        raise PallasError(
+            f"no worker runs on the data folder {data_dir}: start `pallas up --workers 2 --app pallas.demo:app` first, "
+            "name its folder with --data, give --url, or use --all-in-one"
+        )
+    return found
+
+
+async def run_demo(options: Options, stopping: Stopping, *, as_json: bool) -> int:
+    """Play against workers that run; exit code 1 if anything was lost or doubled."""
+    report = await _play(options, stopping, as_json=as_json)
+    return 0 if report is not None and report.ok else 1
+
+
+async def run_all_in_one(
+    settings: Settings,
+    options: Callable[[tuple[str, ...], str], Options],
+    environ: Mapping[str, str],
+    stopping: Stopping,
+    *,
+    as_json: bool,
+) -> int:
+    """Start a deployment in a folder of its own, play against it, and take it away again.
+
+    `options` makes the run's options from the workers' addresses and their token. In a terminal the deployment stays
+    until it is asked to stop.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="pallas-demo-"))
+    began = SystemClock().mono()
+    try:
+        own, around = _own_settings(settings, environ, folder)
+        _tell("Starting an embedded Valkey, a hub and two workers …", as_json=as_json)
+        async with deployment(own, WORKERS, around, stopping) as machine:
+            if machine is None:
+                return 0
+            if not as_json:
+                announce_url(own, SystemClock(), machine.worker_urls, stream=sys.stdout)
+            token = own.onebot_token.get_secret_value() if own.onebot_token else ""
+            chosen = options(tuple(machine.worker_urls), token)
+            ready = f"All ready after {SystemClock().mono() - began:.1f} s."
+            _tell(f"{ready} Connecting {chosen.accounts} simulated accounts of four protocol ends …", as_json=as_json)
+            report = await _play(chosen, stopping, as_json=as_json)
+            if report is None:
+                return 0
+            if sys.stdout.isatty() and not as_json:
+                _tell(f"Everything keeps running, look at {machine.hub_url}; press Ctrl-C to stop.", as_json=as_json)
+                await unless(stopping, machine.serve())
+            return 0 if report.ok else 1
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _own_settings(settings: Settings, environ: Mapping[str, str], folder: Path) -> tuple[Settings, Surroundings]:
+    hub_port, worker_port = free_ports(settings.hub_port, settings.worker_port, WORKERS)
+    own = {name: value for name, value in environ.items() if not name.startswith("PALLAS_")}
+    own |= {
+        "PALLAS_APP": "pallas.demo:app",
+        "PALLAS_DATA_DIR": str(folder / "data"),
+        "PALLAS_HUB_PORT": str(hub_port),
+        "PALLAS_WORKER_PORT": str(worker_port),
+        "PALLAS_ONEBOT_TOKEN": secrets.token_urlsafe(24),
+        "PALLAS_LOG_LEVEL": "warning",
+    }
+    loaded = load(environ=own, cwd=folder)
+    log.configure(level=loaded.log_level, form=loaded.log_format, secrets=loaded.secret_values())
+    return loaded, Surroundings(own, folder)
+
+
+async def _play(options: Options, stopping: Stopping, *, as_json: bool) -> LedgerReport | None:
+    report = await unless(stopping, simulate(options, _silent if as_json else _progress))
+    if report is None:
+        return None
+    row = report.as_dict()
+    if as_json:
+        say(json.dumps(row, ensure_ascii=False))
+        return report
+    say("\n  The ledger, kept outside the product:")
+    for name in ("physical", "reports", "answered", "lost", "doubled"):
+        say(f"    {name:<10}{row[name]:>8}")
+    say("")
+    return report
+
+
+def _progress(progress: Progress) -> None:
+    say(f"  {progress}")
+
+
+def _silent(_: Progress) -> None:
+    pass
+
+
+def _tell(text: str, *, as_json: bool) -> None:
+    if not as_json:
+        say(f"[pallas] {text}")
