@@ -16,7 +16,7 @@ from pallas.process import INTERRUPTED, Stopping, run, unless
 Bench = Callable[[int], Awaitable[Result]]
 
 _BENCHES: Mapping[str, tuple[Bench, int]] = MappingProxyType(
-    {"claims": (claims.run, 9), "ingress": (ingress.run, 3)},
+    {"claims": (claims.run, 9), "ingress": (ingress.run, 5)},
 )
 
 
@@ -25,7 +25,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Figures, each beside a baseline.")
     parser.add_argument("name", choices=[*_BENCHES, "all"])
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--runs", type=int, help="rounds of each variant (default: claims 9, ingress 3)")
+    parser.add_argument("--runs", type=int, help="rounds of each variant (default: claims 9, ingress 5)")
     given = parser.parse_args()
     if given.runs is not None and given.runs < 1:
         parser.error("--runs must be at least 1")

@@ -113,4 +113,3 @@ def masked(payload: bytes) -> bytes:
 def chunks(frames: list[bytes], size: int) -> list[bytes]:
     """`size` frames at a time as one piece of bytes."""
     return [b"".join(frames[place : place + size]) for place in range(0, len(frames), size)]
-

@@ -24,8 +24,8 @@ from pallas.errors import PallasError
 from pallas.redis import Redis
 
 ACCOUNTS = 4
-_OURS_ALONE, _OURS_SHARED = 40_000, 30_000
-_BASELINE_ALONE, _BASELINE_SHARED = 4_000, 1_500
+_OURS_ALONE, _OURS_SHARED = 20_000, 12_000
+_BASELINE_ALONE, _BASELINE_SHARED = 2_000, 600
 _PACE_PER_S = 500
 _PACED_S, _BASELINE_PACED_S = 20, 10
 _PATIENCE_S = 120.0
@@ -168,7 +168,7 @@ async def _compare(ours: System, baseline: System | None, redis: Redis, traffic:
         "p50_ms": paced["p50_ms"],
         "p99_ms": paced["p99_ms"],
         "max_ms": paced["max_ms"],
-        "done_ms": median([flood.done_ms for flood in [*alone, *shared]]),
+        "done_ms": max(flood.done_ms for flood in [*alone, *shared]),
         "sender_per_s": sender,
     }
     if baseline_paced is not None:
@@ -211,7 +211,7 @@ def _result(figures: dict[str, float], rounds: int, *, compared: bool) -> Result
         "lost 0, doubled 0 in every run (otherwise this bench fails)",
         "reports/s: frames of all accounts, from the first sent to the last handled",
         f"at {_PACE_PER_S}/s from frame to handler: p50 {figures['p50_ms']:.2f} ms, max {figures['max_ms']:.1f} ms",
-        f"every message was `done` in Redis at most {figures['done_ms']:.0f} ms after the last handler started",
+        f"every message was `done` in Redis within {figures['done_ms']:.0f} ms after the last handler started",
         f"the load generator alone can send {rounded(figures['sender_per_s'])} frames/s",
         f"medians of {rounds} rounds in turn; ratios are medians of the rounds' own ratios",
     ]

@@ -17,7 +17,7 @@ from pallas.redact import passwords_in, redact_text
 from pallas.settings_federate import FederateSettings
 from pallas.settings_fields import SettingInfo, describe_model, setting
 from pallas.settings_rules import ConflictError, conflicts
-from pallas.settings_values import Address, AppPath, Host, HostNames, Ids, Prefix, Secret, UrlPath, Word
+from pallas.settings_values import Address, AppPath, DeploymentId, Host, HostNames, Ids, Prefix, Secret, UrlPath, Word
 
 
 class Settings(FederateSettings):
@@ -48,6 +48,12 @@ class Settings(FederateSettings):
         "Folder of the deployment's id, its secrets and the embedded Redis.",
         "A lost folder makes a new deployment; relative paths count from the working folder.",
         allowed="a path",
+    )
+    deployment_id: DeploymentId = setting(
+        "",
+        "Id of this deployment, the same on each of its machines.",
+        "Unset, the data folder's own id is used: right for one machine, and refused on a second one.",
+        allowed="8 to 64 letters, digits or dashes",
     )
     host: Host = setting(
         "127.0.0.1",
@@ -143,8 +149,8 @@ class Settings(FederateSettings):
     )
     redis_dead_after_ms: int = setting(
         3000,
-        "Without any reply for so long, Redis counts as unreachable and the lanes' outage rules begin.",
-        "Higher delays answers in an outage; lower takes a pause of Redis for an outage.",
+        "A connection to Redis that has not answered for so long is dropped and made anew.",
+        "Higher notices a dead connection later; lower takes a pause of Redis for one.",
         ge=100,
         le=60000,
     )
@@ -236,7 +242,7 @@ class Settings(FederateSettings):
     drain_grace_s: float = setting(
         10.0,
         "How long a stopping process waits for the work in hand.",
-        "Higher delays restarts; lower hands more work to other workers. Keep it below the supervisor's kill time.",
+        "Higher delays restarts; lower cuts handlers off earlier. Keep it below the supervisor's kill time.",
         ge=0,
         le=600,
     )

@@ -15,6 +15,7 @@ REDIS_SCHEMES = ("embedded", "memory", "redis", "rediss", "unix", "redis+sentine
 
 _ADDRESS = re.compile(r"([a-z][a-z0-9+]*)://\S*", re.IGNORECASE)
 _TOKEN = re.compile(r"[\x21-\x7e]+")
+_DEPLOYMENT = re.compile(r"[A-Za-z0-9-]{8,64}")
 _PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
 _APP = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
@@ -119,6 +120,12 @@ def _prefix(value: object) -> object:
     return value
 
 
+def _deployment(value: object) -> object:
+    if not isinstance(value, str) or (value and _DEPLOYMENT.fullmatch(value) is None):
+        raise Refused("must be 8 to 64 letters, digits or dashes; `uuidgen` prints a good one")
+    return value.lower()
+
+
 def _path(value: object) -> object:
     text = value.rstrip("/") if isinstance(value, str) else ""
     if _PATH.fullmatch(text) is None:
@@ -138,6 +145,7 @@ HostNames = Annotated[tuple[str, ...], BeforeValidator(_host_names)]
 Ids = Annotated[tuple[str, ...], BeforeValidator(_ids)]
 Host = Annotated[str, BeforeValidator(_host)]
 Prefix = Annotated[str, BeforeValidator(_prefix)]
+DeploymentId = Annotated[str, BeforeValidator(_deployment)]
 UrlPath = Annotated[str, BeforeValidator(_path)]
 AppPath = Annotated[str, _matching(_APP, "must be module:name, for example my_bot:app")]
 Word = BeforeValidator(_word)

@@ -239,7 +239,7 @@ async def _prefix(settings: Settings, redis: Redis) -> list[Finding]:
     marker = await redis.execute("GET", keys.deployment)
     prefix = visible(settings.redis_prefix)
     try:
-        ours = DataDir(settings.data_dir).known_id() if settings.data_dir.is_dir() else None
+        ours = settings.deployment_id or (DataDir(settings.data_dir).known_id() if settings.data_dir.is_dir() else None)
     except PallasError as error:
         return [Finding(Level.FAIL, Check.PREFIX, "deployment_id_damaged", str(error))]
     if marker is None:

@@ -56,6 +56,7 @@ class Lease:
         self._nonce = 0
         self._attempt = secrets.token_hex(8)
         self._stale_epoch = 0
+        self._last_epoch = 0
         self._is_held = asyncio.Event()
 
     def token(self) -> bytes:
@@ -95,6 +96,7 @@ class Lease:
                 shard=wanted,
                 life_ms=int(self._life_s * 1000),
                 attempt=self._attempt,
+                after=self._last_epoch,
                 info=self._encoded(),
             ),
         )
@@ -104,7 +106,7 @@ class Lease:
         if not taken:
             raise ShardTaken(_taken_text(shard, detail))
         self.shard_id = shard
-        self.epoch = int(detail)
+        self.epoch = self._last_epoch = int(detail)
         self._nonce = secrets.randbits(32)
         self._attempt = secrets.token_hex(8)
         self._valid_until = started + self._life_s * (1 - MARGIN)

@@ -29,7 +29,7 @@ _log = structlog.get_logger()
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 30.0
 _STABLE_S = 30.0
-_SETTLED_S = 3.0
+_SETTLED_S = 10.0
 """A process that ends with FAILED sooner than this after its very first start has said what is wrong with it."""
 
 
@@ -133,16 +133,10 @@ class Supervisor:
             await asyncio.sleep(wait_s)
 
     async def _keep_server(self, server: EmbeddedServer) -> None:
-        while True:
-            await server.wait_closed()
-            if self._stopping:
-                return
-            _log.error("valkey.ended", hint="it is started again on the same data")
-            try:
-                await server.start()
-            except EmbeddedServerError as error:
-                self._give_up(error)
-                return
+        try:
+            await server.keep()
+        except EmbeddedServerError as error:
+            self._give_up(error)
 
     def _give_up(self, error: PallasError) -> None:
         if not self._failed.done():

@@ -214,12 +214,13 @@ class Worker:
         problems = await fatal_problems(self._redis, self._clock)
         if problems:
             raise SettingsError("; ".join(problems))
-        ours = self._folder.deployment_id()
+        ours = self._settings.deployment_id or self._folder.deployment_id()
         theirs = await self._redis.execute("SET", self.keys.deployment, ours, "NX", "GET")
         if theirs is not None and theirs.decode() != ours:
             raise ForeignDeployment(
                 f"the Redis prefix {self.keys.prefix!r} belongs to another deployment ({theirs.decode()[:8]}…, ours is "
-                f"{ours[:8]}…): set PALLAS_REDIS_PREFIX to a name of your own, or use that deployment's data folder"
+                f"{ours[:8]}…). If this is another machine of the same deployment, set PALLAS_DEPLOYMENT_ID="
+                f"{theirs.decode()} here; if it is a deployment of its own, set another PALLAS_REDIS_PREFIX"
             )
 
     async def _listen(self) -> None:

@@ -23,7 +23,7 @@ from pallas.loader import load as load_app
 from pallas.process import Stopping, make_loop, say, unless
 from pallas.redis import RedisKind, find_endpoint, parse_url
 from shard.blind_view import BlindView
-from shard.endpoints import running
+from shard.endpoints import Endpoint, running
 from shard.hub_view import HubView
 from shard.machine import Machine
 from shard.redis_view import RedisView
@@ -74,9 +74,11 @@ async def run_unified(settings: Settings, stopping: Stopping) -> int:
     """Hub and one worker in this process, with an embedded server where the settings ask for one."""
     app = _bot(settings)
     server = own_server(settings)
-    if server is not None:
-        await server.start()
     try:
+        if server is not None:
+            await unless(stopping, server.start())
+        if stopping.is_set():
+            return 0
         async with connected(settings, server.target if server is not None else None) as redis:
             hub = Hub(settings, redis, SystemClock())
             worker = Worker(settings, app, redis, SystemClock(), make_loop=make_loop, wait_for_id=server is not None)
@@ -85,7 +87,8 @@ async def run_unified(settings: Settings, stopping: Stopping) -> int:
                 if _should_announce(settings):
                     announce(hub)
                 await unless(stopping, worker.start())
-                await unless(stopping, _until_one_fails(hub.serve(), worker.serve()))
+                kept = [server.keep()] if server is not None else []
+                await unless(stopping, _until_one_fails(hub.serve(), worker.serve(), *kept))
             finally:
                 await worker.stop()
                 await hub.stop()
@@ -117,7 +120,7 @@ async def deployment(
         settings, workers, own_server(settings), SystemClock(), environ=around.environ, folder=around.folder
     )
     try:
-        await machine.start()
+        await unless(stopping, machine.start())
         yield machine if await unless(stopping, machine.ready()) else None
     finally:
         await machine.stop()
@@ -126,7 +129,8 @@ async def deployment(
 def sign_in_link(settings: Settings) -> str:
     """A new one-time link for the hub that runs on this data folder."""
     code = auth(settings, DataDir(settings.data_dir), SystemClock()).issue_link()
-    return f"{hub_url(settings)}/signin?code={code}"
+    hub = _hub_of(settings)
+    return f"{hub_url(settings) if hub is None else hub.url}/signin?code={code}"
 
 
 @contextlib.asynccontextmanager
@@ -134,7 +138,7 @@ async def view_of(settings: Settings) -> AsyncIterator[ClusterView]:
     """The deployment through its Redis, or through its hub where only that process can reach it."""
     kind = parse_url(settings.redis_url).kind
     if kind is RedisKind.MEMORY or (kind is RedisKind.EMBEDDED and find_endpoint(settings.data_dir) is None):
-        hub = next((endpoint for endpoint in running(settings.data_dir) if endpoint.name == "hub"), None)
+        hub = _hub_of(settings)
         if hub is not None:
             yield HubView(hub, auth(settings, DataDir(settings.data_dir), SystemClock()).issue_bearer)
             return
@@ -148,6 +152,10 @@ async def view_of(settings: Settings) -> AsyncIterator[ClusterView]:
     async with connected(patient) as redis:
         keys = Keys(settings.redis_prefix)
         yield RedisView(redis, keys, SystemClock(), name="command", purge_s=settings.presence_purge_s)
+
+
+def _hub_of(settings: Settings) -> Endpoint | None:
+    return next((endpoint for endpoint in running(settings.data_dir) if endpoint.name == "hub"), None)
 
 
 def _bot(settings: Settings) -> App:

@@ -83,6 +83,7 @@ async def run_all_in_one(
             return 0 if report.ok else 1
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        _tell("Stopped: no process and no file of it is left.", as_json=as_json)
 
 
 def _own_settings(settings: Settings, environ: Mapping[str, str], folder: Path) -> tuple[Settings, Surroundings]:
@@ -113,6 +114,8 @@ async def _play(options: Options, stopping: Stopping, *, as_json: bool) -> Ledge
     for name in ("physical", "reports", "answered", "lost", "doubled"):
         say(f"    {name:<10}{row[name]:>8}")
     say("")
+    if report.physical and not report.answered:
+        say("  Nothing was answered: the workers must run the demo bot, `--app pallas.demo:app`.\n")
     return report
 
 

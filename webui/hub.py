@@ -128,11 +128,12 @@ class Hub:
                 await asyncio.sleep(_RETRY_S)
         if found:
             self._failed.set_exception(SettingsError("; ".join(found)))
-        elif owner is not None and owner.decode() != self._folder.deployment_id():
+        elif owner is not None and owner.decode() != (self._settings.deployment_id or self._folder.deployment_id()):
             self._failed.set_exception(
                 ForeignDeployment(
-                    f"the Redis prefix {self._keys.prefix!r} belongs to another deployment: "
-                    "start the hub with that deployment's data folder, or set PALLAS_REDIS_PREFIX"
+                    f"the Redis prefix {self._keys.prefix!r} belongs to another deployment. If this is another "
+                    f"machine of the same deployment, set PALLAS_DEPLOYMENT_ID={owner.decode()} here; if it is a "
+                    "deployment of its own, set another PALLAS_REDIS_PREFIX"
                 )
             )
 

@@ -119,13 +119,15 @@ def _check_token(given: Mapping[str, list[str]], query: str, token: str, *, peer
     presented = _presented(given, query)
     if not presented:
         return Refused(
-            401, Refusal.NO_TOKEN, "the end sends no token: set the one of PALLAS_ONEBOT_TOKEN in the end's settings"
+            401, Refusal.NO_TOKEN, "the end sends none; enter the value of PALLAS_ONEBOT_TOKEN in the end's settings"
         )
     expected = token.encode()
     # Every candidate is compared, so that the time tells nothing.
     if not sum([hmac.compare_digest(one, expected) for one in presented]):
         return Refused(
-            403, Refusal.WRONG_TOKEN, "the end's token is not the one of PALLAS_ONEBOT_TOKEN: change it in the end"
+            403,
+            Refusal.WRONG_TOKEN,
+            "what the end sends is not PALLAS_ONEBOT_TOKEN; enter that value in the end's settings",
         )
     return None
 

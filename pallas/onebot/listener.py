@@ -30,7 +30,6 @@ from pallas.onebot.link import Link
 
 _log = structlog.get_logger()
 _REFUSALS_PER_MIN = 6
-_OPEN_TIMEOUT_S = 10.0
 _CLOSE_TIMEOUT_S = 2.0
 GOING_AWAY = 1001
 BAD_DATA = 1007
@@ -87,6 +86,8 @@ class ListenerSettings:
     max_frame_bytes: int
     max_links: int
     ping_interval_s: float
+    open_timeout_s: float = 10.0
+    """An upgrade that is not asked for in full by then is cut off."""
 
 
 class _End(ServerConnection):
@@ -151,7 +152,7 @@ class Listener:
             max_size=settings.max_frame_bytes,
             ping_interval=settings.ping_interval_s,
             ping_timeout=settings.ping_interval_s,
-            open_timeout=_OPEN_TIMEOUT_S,
+            open_timeout=settings.open_timeout_s,
             close_timeout=_CLOSE_TIMEOUT_S,
             server_header=None,
             create_connection=_End,

@@ -196,6 +196,10 @@ class _Pipe:
         except (faults.RedisError, OSError) as error:
             await connection.disconnect(nowait=True)
             raise RedisUnavailable(f"cannot connect to Redis: {error}") from error
+        except BaseException:
+            # Cancelled on the way out, half connected.
+            await connection.disconnect(nowait=True)
+            raise
         self._connection = connection
         return connection
 
@@ -237,7 +241,9 @@ def _unwritable(command: Command) -> ReplyError | None:
         _pack(command)
     except (TypeError, UnicodeError) as error:
         # Its values may be somebody's words: only the command's name is told.
-        return ReplyError(f"ERR {command[0]!r} was not sent: one of its values cannot be written ({type(error).__name__})")
+        return ReplyError(
+            f"ERR {command[0]!r} was not sent: one of its values cannot be written ({type(error).__name__})"
+        )
     return None
 
 

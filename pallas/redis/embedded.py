@@ -127,7 +127,8 @@ class EmbeddedServer:
     async def stop(self) -> None:
         """Stop it, its data on disk; SIGKILL if it takes too long. Does nothing where none runs."""
         self._stopping = True
-        self._folder.withdraw()
+        if self._folder.is_owned:
+            self._folder.withdraw()
         child = self._child
         ended = child is None or await child.stop(self._stop_s) is not None
         if ended:
@@ -149,6 +150,18 @@ class EmbeddedServer:
             raise EmbeddedServerError(f"the embedded server of {self._folder} was not started")
         await self._closed.wait()
         return child.exit_code
+
+    async def keep(self) -> None:
+        """Start it again on the same data whenever it ends by itself; returns after `stop`.
+
+        Raises EmbeddedServerError where it cannot be started again.
+        """
+        while True:
+            await self.wait_closed()
+            if self._stopping:
+                return
+            _log.error("redis.restarting", folder=str(self._folder))
+            await self.start()
 
     async def _observe(self, child: Child) -> None:
         try:

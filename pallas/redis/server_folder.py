@@ -60,6 +60,11 @@ class ServerFolder:
         return str(self.path)
 
     @property
+    def is_owned(self) -> bool:
+        """Whether this process holds the folder."""
+        return self._owner_fd >= 0
+
+    @property
     def server_lock(self) -> int:
         """The descriptor the server must inherit, so that the lock ends no earlier than the server."""
         return self._server_fd

@@ -65,6 +65,11 @@ class Progress:
                 return f"{self.connected} simulated accounts connected after {self.elapsed_s:.1f} s"
             case Stage.FIRST_ANSWER:
                 return f"first answer after {self.elapsed_s:.1f} s"
+            case Stage.SETTLING:
+                return (
+                    f"{self.elapsed_s:5.1f} s  all are said, {self.reports} reports, {self.answered} answered,"
+                    f" {self.outstanding} open; waiting whether a double comes"
+                )
             case _:
                 return (
                     f"{self.elapsed_s:5.1f} s  {self.sent}/{self.messages} messages, {self.reports} reports,"

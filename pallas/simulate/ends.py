@@ -230,8 +230,6 @@ class Lagrange(Costume):
         return {"app_initialized": True, "app_enabled": True, "app_good": True, "online": True, "good": True}
 
     def message_id(self, account: Account, group_id: int, seq: int, random: int, time_s: int) -> int:
-        if not account.sequenced:
-            return _int32(zlib.crc32(f"{account.self_id}-{group_id}-{seq}-{random}-{time_s}".encode()))
         return _int32((seq & 0xFFFF) << 16 | random & 0xFFFF)
 
     def _ids(self, account: Account, group_id: int, seq: int, random: int, time_s: int) -> Json:

@@ -38,7 +38,7 @@ class Options:
     renewals: float = 0.25
     """Share of the accounts that change to a new link once in the run and report their last messages again."""
     plain: float = 0.0
-    """Share of the accounts whose end is too old to report a sequence."""
+    """Share of the accounts whose end is too old to report a sequence; never Lagrange, which always does."""
     split: bool = False
     """Lagrange accounts use a pair of Api and Event sockets instead of one."""
     time_scale: float = 1.0

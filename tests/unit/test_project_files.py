@@ -13,6 +13,7 @@ import pytest
 import typer
 from hatchling.builders.wheel import WheelBuilder
 
+from pallas.version import VERSION
 from tests.support.tree import PACKAGES, ROOT, exported_by, imports_of, project_files, sleeps_in, text_of
 
 FILES = project_files()
@@ -160,9 +161,9 @@ def test_wheel_holds_every_file_the_product_needs_and_nothing_else(tmp_path: Pat
     assert wanted - ours == set()
     assert {path.parts[0] for path in ours} == set(PACKAGES)
     assert {Path(package, WHEEL_EXTRA) for package in PACKAGES} <= ours
-    metadata = zipfile.ZipFile(wheel).read(f"pallas_cluster-{project['project']['version']}.dist-info/METADATA")
+    metadata = zipfile.ZipFile(wheel).read(f"pallas_cluster-{VERSION}.dist-info/METADATA")
     assert b"License-Expression: Apache-2.0" in metadata
-    entry = zipfile.ZipFile(wheel).read(f"pallas_cluster-{project['project']['version']}.dist-info/entry_points.txt")
+    entry = zipfile.ZipFile(wheel).read(f"pallas_cluster-{VERSION}.dist-info/entry_points.txt")
     assert b"pallas = pallas.cli:main" in entry
 
 

@@ -42,6 +42,14 @@ def test_a_later_run_keeps_accounts_and_groups_but_resembles_the_earlier_one_in_
     assert not seen[0] & seen[1]
 
 
+def test_the_same_seed_gives_the_same_traffic_whenever_the_run_begins() -> None:
+    first, second = (list(World(OPTIONS, origin).messages()) for origin in (77, 1_700_000_000))
+    for one, other in zip(first, second, strict=True):
+        assert one.said.group.accounts == other.said.group.accounts
+        assert (one.at_s, one.repeat, one.reports) == (other.at_s, other.repeat, other.reports)
+        assert one.random != other.random
+
+
 def test_all_four_ends_are_on_every_worker() -> None:
     accounts = World(OPTIONS).accounts
     assert {(account.impl, account.url) for account in accounts} == {(impl, url) for impl in Impl for url in URLS}

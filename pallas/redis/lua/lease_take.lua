@@ -1,11 +1,12 @@
 -- Leases a shard id to one new worker epoch, or says who holds it: two live workers never share an id.
 -- KEYS: leases (HASH), epoch (STRING)
--- ARGV: shard, life_ms, attempt, info
+-- ARGV: shard, life_ms, attempt, after, info
 -- Returns {1, shard, epoch} or {0, shard, holder's record}; {0, 256, ''} where every id is leased.
 --
 -- `shard` is an id, or empty for the lowest free one. A record is epoch|until_ms|attempt|info; times are the server's.
 -- `attempt` names one wish for a lease: asked again after a lost reply, it gets the lease it already has. The epoch
--- also rises with the server's clock, so that a server that forgot everything gives out no old number.
+-- also rises with the server's clock and above `after`, the caller's last one, so that a server that forgot everything
+-- does not bring a dead epoch back.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -39,6 +40,6 @@ end
 -- The caller counts the lease's life from this answer, so it begins anew.
 if holder then return lease(holder:match('^%d+')) end
 local last = tonumber(redis.call('GET', epoch) or '0')
-local fresh = math.max(last + 1, tonumber(time[1]))
+local fresh = math.max(last + 1, tonumber(time[1]), after + 1)
 redis.call('SET', epoch, string.format('%d', fresh))
 return lease(string.format('%d', fresh))

@@ -1,0 +1,270 @@
+"""Each script called by itself: its table of cases, the repeated call, the wrong owner, one slot, a lost script cache.
+
+What scripts do together is tested where they are used; here stands what the server alone decides.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncIterator
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+from pallas.keys import Keys
+from pallas.redis import Redis, script
+from pallas.redis.cluster import key_slot, slot_of
+from tests.support.opened import opened
+
+KEYS = Keys("test")
+BUCKET = KEYS.bucket("1")
+TOKEN, OTHER = struct.pack(">HLL", 0, 100, 1), struct.pack(">HLL", 1, 100, 1)
+CONTENT = b"\x00digest\xff\x05"
+SENDER, TIME = b"\x01\x02\x03\x04", struct.pack(">L", 1_800_000_000)
+SHARED: dict[str, Any] = {"open": BUCKET.open, "books": BUCKET.books, "plain": BUCKET.plain}
+CALLS: dict[str, dict[str, Any]] = {
+    "books_read": {"books": BUCKET.books, "open": BUCKET.open, "limit": 10},
+    "entry_claim": {
+        **SHARED,
+        "block": BUCKET.block(5),
+        "token": TOKEN,
+        "field": 5,
+        "record": b"c" + TOKEN + TIME + SENDER,
+        "ttl": 86_400,
+        "space": "1",
+        "seq": 5,
+    },
+    "entry_match": {
+        **SHARED,
+        "block": BUCKET.block(0),
+        "hour": BUCKET.hour(0),
+        "aside": BUCKET.hour(3600),
+        "token": TOKEN,
+        "field": "",
+        "record": b"c" + TOKEN + TIME + SENDER,
+        "ttl": 86_400,
+        "space": "1",
+        "seq": "",
+        "content": CONTENT,
+        "second": 3,
+        "beside": "",
+        "shift": 0,
+        "tolerance": 0,
+        "observer": b"\x00\x00mark",
+    },
+    "entry_mark": {
+        "home": BUCKET.block(5),
+        "open": BUCKET.open,
+        "books": BUCKET.books,
+        "field": 5,
+        "token": TOKEN,
+        "state": "d",
+        "outcome": "handled",
+    },
+    "lease_take": {
+        "leases": KEYS.leases,
+        "epoch": KEYS.epoch,
+        "shard": 3,
+        "life_ms": 60_000,
+        "attempt": "a1",
+        "after": 0,
+        "info": "{}",
+    },
+    "lease_renew": {"leases": KEYS.leases, "shard": 3, "epoch": 1, "life_ms": 60_000, "info": "{}"},
+    "lease_release": {"leases": KEYS.leases, "shard": 3, "epoch": 1},
+    "presence_put": {
+        "presence": KEYS.presence,
+        "account": "1",
+        "epoch": 7,
+        "connected_ms": 1000,
+        "purge_ms": 120_000,
+        "record": "{}",
+    },
+    "presence_drop": {"presence": KEYS.presence, "account": "1", "epoch": 7, "purge_ms": 120_000},
+    "ready_write": {"ready": KEYS.ready("x"), "life_s": 60},
+}
+
+
+@pytest.fixture
+async def client(redis_url: str) -> AsyncIterator[Redis]:
+    async with opened(redis_url) as opening:
+        yield opening
+
+
+async def call(client: Redis, name: str, **changed: Any) -> Any:
+    made = script(name)
+    return await client.run(made, made.named(**{**CALLS[name], **changed}))
+
+
+def test_every_script_is_called_here() -> None:
+    names = {path.name.removesuffix(".lua") for path in (files("pallas.redis") / "lua").iterdir()}
+    assert names == CALLS.keys()
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_the_keys_of_one_call_share_a_slot(name: str) -> None:
+    made = script(name)
+    command = made.named(**CALLS[name])
+    assert {key_slot(str(key).encode()) for key in command[3 : 3 + len(made.keys)]} == {slot_of(command)}
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+async def test_a_call_survives_a_lost_script_cache(client: Redis, name: str) -> None:
+    await client.execute("SCRIPT", "FLUSH")
+    first = await call(client, name)
+    await client.execute("SCRIPT", "FLUSH")
+    again = await call(client, name)
+    assert type(again) is type(first)
+
+
+async def test_a_claim_tells_who_holds_the_entry(client: Redis) -> None:
+    assert await call(client, "entry_claim") == 1
+    assert await call(client, "entry_claim") == 1, "own token: won earlier"
+    other = b"c" + OTHER + TIME + SENDER
+    assert await call(client, "entry_claim", token=OTHER, record=other) == b"qc" + TOKEN
+    await call(client, "entry_mark", state="e", outcome="")
+    assert await call(client, "entry_claim", token=OTHER, record=other) == b"qe" + TOKEN
+    await call(client, "entry_mark")
+    assert await call(client, "entry_claim", token=OTHER, record=other) == b"qd" + TOKEN
+    assert await call(client, "entry_claim") == 1
+
+
+async def test_a_claim_in_a_plain_group_writes_nothing(client: Redis) -> None:
+    await client.execute("SADD", BUCKET.plain, "1")
+    await client.execute("EXPIRE", BUCKET.plain, 60)
+    assert await call(client, "entry_claim") == -1
+    assert await client.execute("EXISTS", BUCKET.block(5), BUCKET.open, BUCKET.books) == 0
+
+
+async def test_a_match_tells_who_holds_the_entry(client: Redis) -> None:
+    assert await call(client, "entry_match") == 1
+    assert await call(client, "entry_match") == 1, "own token: won earlier"
+    theirs = {"token": OTHER, "record": b"c" + OTHER + TIME + SENDER, "observer": b"\x00\x01mark"}
+    assert await call(client, "entry_match", **theirs) == b"tc" + TOKEN
+    sequenced = {**theirs, "observer": b"\x00\x02mark", "field": 5, "seq": 5}
+    assert await call(client, "entry_match", **sequenced) == b"tc" + TOKEN
+    # The pointer that is left shows the next one the way.
+    assert await call(client, "entry_match", **sequenced) == b"x" + CONTENT
+    await client.execute("SREM", BUCKET.plain, "1")
+    await client.execute("HSET", BUCKET.block(5), 5, await client.execute("HGET", BUCKET.block(0), 5))
+    await client.execute("EXPIRE", BUCKET.block(5), 60)
+    assert await call(client, "entry_claim") == b"x" + CONTENT
+
+
+async def test_a_match_with_a_sequenced_entry_tells_the_sequence(client: Redis) -> None:
+    assert await call(client, "entry_match", field=5, seq=1029) == 1
+    theirs = {"token": OTHER, "record": b"c" + OTHER + TIME + SENDER, "observer": b"\x00\x01mark"}
+    assert await call(client, "entry_match", **theirs) == b"s" + (1029).to_bytes(2, "big")
+
+
+@pytest.mark.parametrize(
+    ("before", "state", "reply", "after"),
+    [
+        ("c", "e", 1, "e"),
+        ("c", "d", 1, "d"),
+        ("e", "e", 2, "e"),
+        ("e", "d", 1, "d"),
+        ("d", "d", 2, "d"),
+        ("d", "e", 2, "d"),
+    ],
+)
+async def test_an_entry_moves_on_and_never_back(client: Redis, before: str, state: str, reply: int, after: str) -> None:
+    await call(client, "entry_claim")
+    if before != "c":
+        await call(client, "entry_mark", state=before, outcome="handled" if before == "d" else "")
+    assert await call(client, "entry_mark", state=state, outcome="handled" if state == "d" else "") == reply
+    assert (await client.execute("HGET", BUCKET.block(5), 5))[:1] == after.encode()
+
+
+@pytest.mark.parametrize("state", ["e", "d"])
+async def test_only_the_holder_moves_an_entry(client: Redis, state: str) -> None:
+    await call(client, "entry_claim")
+    before = await client.execute("HGET", BUCKET.block(5), 5)
+    assert await call(client, "entry_mark", token=OTHER, state=state) == 0
+    assert await client.execute("HGET", BUCKET.block(5), 5) == before
+    assert await client.execute("HGETALL", BUCKET.books) == [b"distinct", b"1"]
+
+
+@pytest.mark.parametrize("state", ["e", "d"])
+async def test_what_is_not_remembered_is_not_made_up(client: Redis, state: str) -> None:
+    assert await call(client, "entry_mark", state=state) == -1
+    assert await client.execute("DBSIZE") == 0
+
+
+async def test_an_end_is_counted_once_also_for_an_entry_that_was_pushed_out(client: Redis) -> None:
+    await call(client, "entry_claim")
+    await client.execute("DEL", BUCKET.block(5))
+    assert [await call(client, "entry_mark") for _ in range(2)] == [-1, -1]
+    assert await client.execute("HGETALL", BUCKET.books) == [b"distinct", b"1", b"handled", b"1"]
+    assert await client.execute("EXISTS", BUCKET.open) == 0
+
+
+async def test_a_lease_is_taken_renewed_and_released_by_its_epoch_alone(client: Redis) -> None:
+    taken, shard, epoch = await call(client, "lease_take")
+    assert (taken, shard) == (1, b"3")
+    refused = await call(client, "lease_take", attempt="a2")
+    assert refused[:2] == [0, b"3"]
+    assert refused[2].startswith(epoch + b"|")
+    assert await call(client, "lease_take") == [1, b"3", epoch], "the same wish, told again"
+    assert await call(client, "lease_renew", epoch=int(epoch) + 1) == 0
+    assert await call(client, "lease_renew", epoch=epoch) == 1
+    assert await call(client, "lease_release", epoch=int(epoch) + 1) == 0
+    assert await call(client, "lease_release", epoch=epoch) == 1
+    assert await call(client, "lease_release", epoch=epoch) == 0
+    assert await call(client, "lease_renew", epoch=epoch) == 0
+
+
+@pytest.mark.parametrize("after", [0, 4_000_000_000])
+async def test_an_epoch_is_above_the_servers_clock_the_last_one_and_the_callers(client: Redis, after: int) -> None:
+    seconds = int((await client.execute("TIME"))[0])
+    _, _, first = await call(client, "lease_take", shard="", attempt="a1", after=after)
+    _, _, second = await call(client, "lease_take", shard="", attempt="a2")
+    assert int(first) >= max(seconds, after + 1)
+    assert int(second) > int(first)
+    assert int(second) < 2**32, "it has to fit into a token"
+
+
+@pytest.mark.parametrize(
+    ("stored", "put", "reply"),
+    [
+        (None, {}, 1),
+        ({"epoch": 7, "connected_ms": 5000}, {"connected_ms": 1000}, 1),
+        ({"epoch": 8, "connected_ms": 999}, {"connected_ms": 1000}, 1),
+        ({"epoch": 8, "connected_ms": 1000}, {"connected_ms": 1000}, 1),
+        ({"epoch": 8, "connected_ms": 1001}, {"connected_ms": 1000}, 0),
+        ({"epoch": 8, "connected_ms": 1001}, {"connected_ms": 1000, "purge_ms": 0}, 1),
+    ],
+    ids=["nothing", "own", "older elsewhere", "equal elsewhere", "newer elsewhere", "newer but dead"],
+)
+async def test_presence_is_written_unless_a_newer_one_lives(
+    client: Redis, stored: dict[str, int] | None, put: dict[str, int], reply: int
+) -> None:
+    if stored:
+        await call(client, "presence_put", **stored)
+    assert await call(client, "presence_put", **put) == reply
+    value = await client.execute("HGET", KEYS.presence, "1")
+    assert value.startswith(b"7|" if reply else b"8|")
+
+
+@pytest.mark.parametrize(
+    ("drop", "reply"),
+    [({"epoch": 7}, 1), ({"epoch": 8}, 0), ({"epoch": ""}, 0), ({"epoch": "", "purge_ms": 0}, 1)],
+    ids=["own", "another's", "purge of a fresh one", "purge of an old one"],
+)
+async def test_presence_is_removed_by_its_epoch_or_by_age(client: Redis, drop: dict[str, Any], reply: int) -> None:
+    await call(client, "presence_put")
+    assert await call(client, "presence_drop", **drop) == reply
+    assert await client.execute("HEXISTS", KEYS.presence, "1") == 1 - reply
+    assert await call(client, "presence_drop", account="2") == 0
+
+
+async def test_the_books_are_read_with_as_many_tokens_as_were_asked_for(client: Redis) -> None:
+    assert await call(client, "books_read") == [[], 0, []]
+    for number in range(5):
+        token = struct.pack(">HLL", 0, 100, number)
+        record = b"c" + token + TIME + struct.pack(">L", number)
+        await call(client, "entry_claim", token=token, record=record, field=number, seq=number)
+    counts, number, tokens = await call(client, "books_read", limit=3)
+    assert (counts, number, len(tokens)) == ([b"distinct", b"5"], 5, 3)
+    assert {token[:6] for token in tokens} == {struct.pack(">HL", 0, 100)}

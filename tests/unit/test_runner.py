@@ -1,0 +1,244 @@
+"""Handlers run apart from the sockets: whatever one does, its caller hears how it ended and the others go on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, cast
+
+import pytest
+import structlog
+
+from pallas.app import App
+from pallas.context import EventContext
+from pallas.errors import AppError
+from pallas.handler import Handler
+from pallas.metrics import Meters
+from pallas.model import Reason
+from shard.runner import THREADS, Runner
+from tests.support.waiting import wait_until
+
+NO_CONTEXT = cast("EventContext", None)
+
+
+@pytest.fixture(autouse=True)
+def lines() -> Iterator[list[Any]]:
+    with structlog.testing.capture_logs() as captured:
+        yield captured
+
+
+def handler(func: Callable[[Any], Any], timeout_s: float | None = None) -> Handler:
+    """The declaration of a function."""
+    app = App("runner-test")
+    app.command("go", timeout_s=timeout_s)(func)
+    return app.handlers[0]
+
+
+@contextlib.asynccontextmanager
+async def running(timeout_s: float = 5.0) -> AsyncIterator[Runner]:
+    """A runner that is watched as a worker does it, only more often."""
+    runner = Runner(Meters(), timeout_s=timeout_s, make_loop=asyncio.new_event_loop)
+    stopped = asyncio.Event()
+
+    async def watch() -> None:
+        while not stopped.is_set():
+            runner.watch()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopped.wait(), 0.02)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield runner
+    finally:
+        stopped.set()
+        await watching
+        await runner.stop()
+
+
+async def test_a_handler_runs_on_its_own_loop_and_thread() -> None:
+    async def where(_: Any) -> None:
+        seen.append((asyncio.get_running_loop(), threading.current_thread().name))
+
+    seen: list[tuple[asyncio.AbstractEventLoop, str]] = []
+    async with running() as runner:
+        assert await runner.run(handler(where), NO_CONTEXT) is Reason.OK
+        assert seen == [(runner.loop, "handlers")]
+        assert runner.loop is not asyncio.get_running_loop()
+        assert len(runner) == 0
+
+
+async def test_many_runs_at_once_all_end() -> None:
+    async def quick(_: Any) -> None:
+        await asyncio.sleep(0)
+
+    async with running() as runner:
+        ends = await asyncio.gather(*(runner.run(handler(quick), NO_CONTEXT) for _ in range(500)))
+        assert set(ends) == {Reason.OK}
+
+
+async def test_an_error_is_the_callers() -> None:
+    async def wrong(_: Any) -> None:
+        raise LookupError("mine")
+
+    async with running() as runner:
+        with pytest.raises(LookupError, match="mine"):
+            await runner.run(handler(wrong), NO_CONTEXT)
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, KeyboardInterrupt, SystemExit, BaseExceptionGroup])
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_nothing_that_a_handler_raises_ends_more_than_its_run(error: Any, *, is_async: bool) -> None:
+    raised = error("x", [KeyboardInterrupt()]) if error is BaseExceptionGroup else error()
+
+    async def wrong(_: Any) -> None:
+        raise raised
+
+    def wrong_too(_: Any) -> None:
+        raise raised
+
+    async def right(_: Any) -> None:
+        pass
+
+    async with running() as runner:
+        with pytest.raises(AppError):
+            await runner.run(handler(wrong if is_async else wrong_too), NO_CONTEXT)
+        assert await runner.run(handler(right), NO_CONTEXT) is Reason.OK
+
+
+@pytest.mark.parametrize("own_limit", [True, False])
+async def test_a_run_past_its_limit_is_cancelled(*, own_limit: bool) -> None:
+    ended = threading.Event()
+
+    async def long(_: Any) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async with running(30.0 if own_limit else 0.05) as runner:
+        assert await runner.run(handler(long, 0.05 if own_limit else None), NO_CONTEXT) is Reason.HANDLER_TIMEOUT
+        await wait_until(ended.is_set)
+        assert len(runner) == 0
+
+
+async def test_the_outcome_does_not_wait_for_a_handler_that_swallows_its_cancellation() -> None:
+    let_go = threading.Event()
+    swallowed = threading.Event()
+
+    async def stubborn(_: Any) -> None:
+        while not let_go.is_set():
+            try:
+                await asyncio.to_thread(let_go.wait, 5)
+            except asyncio.CancelledError:
+                swallowed.set()
+
+    async def right(_: Any) -> None:
+        pass
+
+    async with running() as runner:
+        assert await runner.run(handler(stubborn, 0.05), NO_CONTEXT) is Reason.HANDLER_TIMEOUT
+        await wait_until(swallowed.is_set)
+        assert await runner.run(handler(right), NO_CONTEXT) is Reason.OK
+        let_go.set()
+
+
+async def test_the_outcome_does_not_wait_for_a_handler_that_blocks_its_loop() -> None:
+    let_go = threading.Event()
+
+    async def block(_: Any) -> None:
+        let_go.wait(10)
+
+    async with running() as runner:
+        assert await runner.run(handler(block, 0.05), NO_CONTEXT) is Reason.HANDLER_TIMEOUT
+        assert not let_go.is_set()
+        let_go.set()
+
+
+async def test_a_caller_that_is_cancelled_takes_its_run_with_it() -> None:
+    began, ended = threading.Event(), threading.Event()
+
+    async def long(_: Any) -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async with running() as runner:
+        caller = asyncio.create_task(runner.run(handler(long), NO_CONTEXT))
+        await wait_until(began.is_set)
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        await wait_until(ended.is_set)
+
+
+async def test_plain_functions_run_side_by_side_and_further_ones_wait_within_their_limit() -> None:
+    together = threading.Barrier(THREADS + 1)
+    let_go = threading.Event()
+
+    def block(_: Any) -> None:
+        together.wait(5)
+        let_go.wait(5)
+
+    def late(_: Any) -> None:
+        ran.append(1)
+
+    ran: list[int] = []
+    async with running() as runner:
+        busy = [asyncio.create_task(runner.run(handler(block), NO_CONTEXT)) for _ in range(THREADS)]
+        await asyncio.to_thread(together.wait, 5)
+        assert await runner.run(handler(late, 0.05), NO_CONTEXT) is Reason.HANDLER_TIMEOUT
+        let_go.set()
+        assert await asyncio.gather(*busy) == [Reason.OK] * THREADS
+        assert await runner.run(handler(late), NO_CONTEXT) is Reason.OK
+
+
+async def test_stopping_lets_handlers_and_what_they_started_clean_up(lines: list[Any]) -> None:
+    began = threading.Event()
+    cleaned: list[str] = []
+    kept: list[asyncio.Task[None]] = []
+
+    async def background() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.append("background")
+
+    async def long(_: Any) -> None:
+        kept.append(asyncio.create_task(background()))
+        await asyncio.sleep(0)
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            cleaned.append("handler")
+
+    async with running() as runner:
+        caller = asyncio.create_task(runner.run(handler(long), NO_CONTEXT))
+        await wait_until(began.is_set)
+    assert sorted(cleaned) == ["background", "handler"]
+    assert await caller is Reason.HANDLER_TIMEOUT
+    assert lines == []
+
+
+async def test_stopping_does_not_wait_for_ever_for_a_handler_that_will_not_end() -> None:
+    let_go = threading.Event()
+
+    async def stubborn(_: Any) -> None:
+        while not let_go.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.to_thread(let_go.wait, 5)
+
+    began = asyncio.get_running_loop().time()
+    async with running() as runner:
+        caller = asyncio.create_task(runner.run(handler(stubborn), NO_CONTEXT))
+        await wait_until(lambda: len(runner) == 1)
+        handlers = runner
+    let_go.set()
+    assert await caller is Reason.HANDLER_TIMEOUT
+    assert asyncio.get_running_loop().time() - began < 4
+    await wait_until(lambda: not handlers._thread.is_alive())
