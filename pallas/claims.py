@@ -96,7 +96,7 @@ class Claims:
         self._mark = script("entry_mark")
         self._unsettled: dict[bytes, tuple[Claim, str]] = {}
         self._settling: set[bytes] = set()
-        self._refusals = LimitedLog(LogLimit(per_min=1), _log)
+        self.complaints = LimitedLog(LogLimit(per_min=1), _log)
         tasks.start(every(0.5, self._settle, name="claims.settle"), "claims.settle")
 
     @property
@@ -197,7 +197,7 @@ class Claims:
     def _undecided(self, error: RedisError) -> None:
         self._meters.claim_unknown(error)
         if isinstance(error, ReplyError):
-            self._refusals.warning(
+            self.complaints.warning(
                 "claim.refused", error.code, error=str(error), hint="messages wait until Redis takes writes again"
             )
 

@@ -226,7 +226,7 @@ class Settings(FederateSettings):
         floor=30,
     )
     presence_refresh_s: float = setting(
-        15.0,
+        5.0,
         "How often a worker refreshes its accounts in that list.",
         "Lower costs Redis commands; higher comes nearer to the removal.",
         ge=0.2,

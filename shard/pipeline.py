@@ -70,8 +70,11 @@ HANDLED = Stop(Column.ENDED, Reason.OK)
 NOT_PERMITTED = Stop(Column.ENDED, Reason.NOT_PERMITTED, Outcome.DROPPED)
 HANDLER_ERROR = Stop(Column.ENDED, Reason.HANDLER_ERROR, Outcome.DROPPED)
 HANDLER_TIMEOUT = Stop(Column.ENDED, Reason.HANDLER_TIMEOUT, Outcome.DROPPED)
+SHUTDOWN = Stop(Column.ENDED, Reason.SHUTDOWN, Outcome.DROPPED)
 LEASE_LOST = Stop(Column.ENDED, Reason.LEASE_LOST, Outcome.DROPPED)
 SENT_UNKNOWN = Stop(Column.ENDED, Reason.SENT_UNKNOWN, Outcome.DEAD)
+
+_ENDS = {Reason.OK: HANDLED, Reason.HANDLER_TIMEOUT: HANDLER_TIMEOUT, Reason.SHUTDOWN: SHUTDOWN}
 
 
 class Pipeline:
@@ -256,10 +259,10 @@ class Pipeline:
             return SENT_UNKNOWN if actions.in_doubt else HANDLER_ERROR
         finally:
             actions.end()
-        if reason is Reason.HANDLER_TIMEOUT:
-            _log.error("handler.timeout", **fields, source=handler.source)
-            return SENT_UNKNOWN if actions.in_doubt else HANDLER_TIMEOUT
-        return HANDLED
+        if reason is not Reason.OK:
+            _log.error("handler.cut_off", **fields, source=handler.source, reason=reason.value)
+        # Also where the handler caught the error and went on: what may have been sent must stay visible.
+        return SENT_UNKNOWN if actions.in_doubt else _ENDS[reason]
 
     async def _answer_too(self, report: Report) -> None:
         """A fan-out handler runs for every account; the message's outcome is the claim holder's."""

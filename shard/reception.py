@@ -62,7 +62,7 @@ class Reception:
         self._tasks = tasks
         self._limits = limits
         self._crowded = crowded
-        self._complaints = LimitedLog(LogLimit(per_min=6, mono=clock.mono))
+        self.complaints = LimitedLog(LogLimit(per_min=6, mono=clock.mono))
         self._crowded_since: float | None = None
 
     def opened(self, link: Link) -> None:
@@ -128,7 +128,7 @@ class Reception:
         reason = Reason(bad.reason)
         self._meters.arrived += 1
         self._meters.refused[reason] += 1
-        self._complaints.warning("frame.refused", f"{link.bot_id} {reason}", link=link.number, detail=str(bad))
+        self.complaints.warning("frame.refused", f"{link.bot_id} {reason}", link=link.number, detail=str(bad))
         if reason is Reason.NOT_UTF8:
             raise BadLink(BAD_DATA, "the frame is not UTF-8")
 

@@ -58,6 +58,7 @@ class Runner:
         self._going: deque[tuple[Run, BaseException | None]] = deque()
         self._told_handlers = False
         self._told_sockets = False
+        self._stopping = False
         self._running: dict[Run, None] = {}
         self._beat = time.monotonic()
         self._thread.start()
@@ -71,9 +72,9 @@ class Runner:
         return len(self._running)
 
     async def run(self, handler: Handler, context: EventContext) -> Reason:
-        """Run a handler to its end: `ok`, `handler_timeout` or `handler_error`; `asyncio.CancelledError` is passed on.
+        """Run a handler to its end: `ok`, `handler_timeout`, or `shutdown` where the worker did not wait for it.
 
-        Errors other than a time-out are raised, for the caller to classify.
+        What the handler raises is raised here, for the caller to classify.
         """
         result: asyncio.Future[Any] = self._sockets.create_future()
         run = Run(handler, context, time.monotonic() + (handler.timeout_s or self._timeout_s), result)
@@ -89,7 +90,7 @@ class Runner:
             if not run.expired:
                 self._cancel(run)
                 raise
-            return Reason.HANDLER_TIMEOUT
+            return Reason.SHUTDOWN if self._stopping else Reason.HANDLER_TIMEOUT
         finally:
             self._running.pop(run, None)
         return Reason.OK
@@ -171,6 +172,7 @@ class Runner:
 
     async def stop(self) -> None:
         """Cancel what still runs and end the thread; a handler that does not yield is left behind with it."""
+        self._stopping = True
         for run in list(self._running):
             run.expired = True
             self._cancel(run)

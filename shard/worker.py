@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 _RETRY_S = 1.0
 _PUBLISH_S = 1.0
+_SUPPRESSED_S = 10.0
 _LAG_S = 0.25
 
 
@@ -155,6 +156,7 @@ class Worker:
         self._beat(settings.presence_purge_s / 4, self.presence.purge, "presence.purge")
         self._beat(min(5.0, settings.presence_refresh_s), self._know_fleet, "fleet.refresh")
         self._beat(_PUBLISH_S, self._publish, "worker.publish")
+        self._beat(_SUPPRESSED_S, self._say_suppressed, "log.suppressed")
         start(self._watch(), "worker.watch")
         # What lives now lives as long as the process: the collector need not look at it again.
         gc.collect()
@@ -264,6 +266,9 @@ class Worker:
         limit = self._clock.mono() + self._settings.drain_grace_s
         while (len(self.runner) or self.meters.pending) and self._clock.mono() < limit:  # noqa: ASYNC110  (once)
             await asyncio.sleep(0.02)
+        # Before the lease goes: what is cut off here still has its outcome to record.
+        await self.runner.stop()
+        await asyncio.sleep(0)
         try:
             async with asyncio.timeout(3.0):
                 await self.claims.settled(2.0)
@@ -276,7 +281,6 @@ class Worker:
         if self._listener is not None:
             await self._listener.stop()
             withdraw(self._settings.data_dir, f"worker-{self.lease.shard_id}")
-        await self.runner.stop()
         await self._tasks.stop()
         _log.info("worker.stopped", shard_id=self.lease.shard_id)
 
@@ -301,6 +305,12 @@ class Worker:
         key = self.keys.worker(self.lease.shard_id)
         await self._redis.execute("SET", key, json.dumps(report), "EX", WORKER_TTL_S)
         self._rtt_ms = round((self._clock.mono() - began) * 1000, 2)
+
+    async def _say_suppressed(self) -> None:
+        self.claims.complaints.flush()
+        self.reception.complaints.flush()
+        if self._listener is not None:
+            self._listener.complaints.flush()
 
     async def _watch(self) -> None:
         while True:

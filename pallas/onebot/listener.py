@@ -134,7 +134,7 @@ class Listener:
         self._clock = clock
         self._pages = pages
         self._handshakes = handshakes
-        self._complaints = LimitedLog(LogLimit(per_min=_REFUSALS_PER_MIN, mono=clock.mono))
+        self.complaints = LimitedLog(LogLimit(per_min=_REFUSALS_PER_MIN, mono=clock.mono))
         self._numbers = count(1)
         self._links: set[Link] = set()
         self._server: Server | None = None
@@ -197,7 +197,7 @@ class Listener:
         self._handshakes(reason)
         # Ends retry a wrong token for ever: the log is limited, not the end.
         host = peer[0] if isinstance(peer, tuple) else str(peer)
-        self._complaints.warning("link.refused", f"{host} {reason}", status=status, hint=hint)
+        self.complaints.warning("link.refused", f"{host} {reason}", status=status, hint=hint)
         return _response(status, f"{reason}: {hint}\n".encode(), "text/plain; charset=utf-8")
 
     async def _attend(self, connection: ServerConnection) -> None:
@@ -231,7 +231,7 @@ class Listener:
                     raise
                 except Exception as error:
                     # A fault of ours must not cost the account its link, and must be seen.
-                    self._complaints.warning("frame.failed", type(error).__name__, link=link.number, exc_info=error)
+                    self.complaints.warning("frame.failed", type(error).__name__, link=link.number, exc_info=error)
                     continue
                 if held_back is not None:
                     await held_back

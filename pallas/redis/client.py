@@ -21,6 +21,7 @@ from pallas.errors import RedisUnavailable, ReplyError, ReplyUnknown, SettingsEr
 from pallas.redis.batch import Batcher, Command, Transport
 from pallas.redis.cluster import ClusterTransport
 from pallas.redis.scripts import Script
+from pallas.redis.sentinel import primary_connections
 from pallas.redis.url import RedisKind, RedisTarget
 from pallas.tasks import Tasks
 
@@ -119,17 +120,7 @@ def _connections(target: RedisTarget, timeout_s: float) -> Callable[[], Abstract
         case RedisKind.UNIX:
             return lambda: aio.UnixDomainSocketConnection(path=target.unix_path, **options)
         case RedisKind.SENTINEL:
-            known: Any = aio.Sentinel
-            pooled: Any = aio.SentinelConnectionPool
-            asked = {
-                "username": target.sentinel_username or None,
-                "password": target.sentinel_password or None,
-                "socket_timeout": timeout_s,
-                "protocol": 2,
-            }
-            pool = pooled(target.service, known(list(target.hosts), sentinel_kwargs=asked), ssl=target.tls, **options)
-            make: Callable[[], AbstractConnection] = pool.make_connection
-            return make
+            return primary_connections(target, options, timeout_s)
         case _:
             host, port = target.hosts[0]
             kind = aio.SSLConnection if target.tls else aio.Connection

@@ -38,7 +38,8 @@ def test_embedded_server_of_a_killed_unified_is_taken_over_with_what_it_knew(tmp
     with site(tmp_path, PALLAS_LEASE_S="4") as here:
         unified = here.start("unified", "unified", *APP)
         block_until(lambda: is_ready(here.worker_url(0)), 20, saying=f"ready: {unified!r}")
-        here.demo(*arguments(messages=20, rate=100))
+        report = here.load(1, messages=20, rate=100, spread_s=0.2, settle_s=0.5).result(30)
+        assert report.ok
         block_until(lambda: _handled(here) == 20, 10, saying="the books are written")
         unified.kill()
         killed = time.monotonic()

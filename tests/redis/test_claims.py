@@ -70,7 +70,10 @@ async def test_the_winner_is_remembered_after_it_is_done(pair: tuple[Claimant, C
         pytest.param({"group": "1"}, {"group": "2"}, WON, id="another group"),
         pytest.param({"space": notice_space("1")}, {"group": "1"}, WON, id="a notice is no message"),
         pytest.param(
-            {"space": private_space("1", "9")}, {"space": private_space("2", "9")}, WON, id="two accounts' private chats"
+            {"space": private_space("1", "9")},
+            {"space": private_space("2", "9")},
+            WON,
+            id="two accounts' private chats",
         ),
     ],
 )

@@ -12,8 +12,8 @@ import pytest
 from pallas.claims import Verdict
 from pallas.keys import encode
 from pallas.model import Outcome, Reason
-from tests.support.proxy import Proxy
 from tests.support.claimants import GROUP, KEYS, Claimant, claimants
+from tests.support.proxy import Proxy
 from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import wait_until
 

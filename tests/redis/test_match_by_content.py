@@ -6,15 +6,16 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pallas.claims import Verdict
+from pallas.claims import Claim, Verdict
 from pallas.keys import encode
+from tests.support.claimants import GROUP, KEYS, TIME_S, Claimant, claimants, said
 from tests.support.identity_model import Model, Report
-from tests.support.claimants import GROUP, KEYS, TIME_S, Claimant, said, claimants
 from tests.support.valkey import ValkeyProcess
 
 WON, LOST = Verdict.WON, Verdict.LOST
@@ -61,7 +62,7 @@ async def test_a_report_told_again_by_the_same_account_is_a_replay(trio: list[Cl
     ids=lambda about: next(iter(about)),
 )
 async def test_another_person_text_second_or_group_is_another_message(
-    trio: list[Claimant], about: dict[str, object]
+    trio: list[Claimant], about: dict[str, Any]
 ) -> None:
     one, other, _ = trio
     assert await one.report(None) is WON
@@ -110,9 +111,7 @@ async def test_ends_with_and_without_sequences_agree_in_any_order(trio: list[Cla
 async def test_twins_are_two_whatever_the_order(trio: list[Claimant], order: list[str]) -> None:
     await grown_plain(trio[0])
     seqs = iter([500, 501])
-    verdicts = [
-        await (trio[0].report(next(seqs)) if kind == "s" else trio[1].report(None)) for kind in order
-    ]
+    verdicts = [await (trio[0].report(next(seqs)) if kind == "s" else trio[1].report(None)) for kind in order]
     assert verdicts.count(WON) == 2
     # A third end, with sequences, knows both by the pointers or entries that were left.
     assert [await trio[2].report(seq) for seq in (500, 501)] == [LOST, LOST]
@@ -239,14 +238,12 @@ def reports_of(data: st.DataObject, has_seq: list[bool]) -> tuple[int, list[Repo
     return len(physical), data.draw(st.permutations(reports + again), label="order")
 
 
-async def decide(
-    url: str, group: str, reports: list[Report], *, plain_first: bool, tolerance_s: int = 0
-) -> list[bool]:
+async def decide(url: str, group: str, reports: list[Report], *, plain_first: bool, tolerance_s: int = 0) -> list[bool]:
     """Redis's verdicts, report by report. A report told twice asks with the token of its first time."""
     async with claimants(url, SHARDS) as fleet:
         if plain_first:
             await grown_plain(fleet[0], group)
-        claims = {}
+        claims: dict[Report, Claim] = {}
         verdicts = []
         for report in reports:
             shard = fleet[report.shard]

@@ -184,7 +184,10 @@ async def test_what_nobody_refreshed_is_purged_by_anybody_and_nothing_else(
     await aged(client, "2", 122)
     with capture_logs() as logs:
         await other.book.purge()
-    assert [entry.bot_id for entry in sorted(await read_presence(client, KEYS), key=lambda entry: entry.bot_id)] == ["1", "3"]
+    assert [entry.bot_id for entry in sorted(await read_presence(client, KEYS), key=lambda entry: entry.bot_id)] == [
+        "1",
+        "3",
+    ]
     assert [(line["event"], line["bot_id"]) for line in logs] == [("presence.purged", "2")]
 
 

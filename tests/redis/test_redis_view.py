@@ -118,7 +118,15 @@ async def test_accounts_stand_in_the_order_of_their_numbers(client: Redis) -> No
 async def test_what_an_account_reported_is_shown(client: Redis) -> None:
     epoch = await live_epoch(client)
     await present(
-        client, "1", epoch, nickname="n", end="napcat", end_version="4.8", links=2, connection_key="0:1:2", last_event_at=5.5
+        client,
+        "1",
+        epoch,
+        nickname="n",
+        end="napcat",
+        end_version="4.8",
+        links=2,
+        connection_key="0:1:2",
+        last_event_at=5.5,
     )
     row = await bot(client, "1")
     assert (row.nickname, row.end, row.end_version, row.links, row.shard_id) == ("n", "napcat", "4.8", 2, "0")

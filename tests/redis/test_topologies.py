@@ -15,7 +15,7 @@ from pallas.clock import SystemClock
 from pallas.errors import RedisUnavailable, ReplyError, ReplyUnknown, ShardTaken
 from pallas.keys import NO_TTL, encode
 from pallas.model import Outcome, Reason
-from pallas.redis import Redis, fatal_problems, script
+from pallas.redis import Redis, fatal_problems
 from pallas.redis.cluster import key_slot
 from shard.fleet import Fleet
 from shard.presence import PresenceBook
@@ -25,8 +25,8 @@ from shard.roster import Account, Roster
 from shard.view import BotState, ShardState
 from tests.support.claimants import KEYS, Claimant, claimants
 from tests.support.opened import HandClock, opened
-from tests.support.topology import Watched, cluster, cluster_url, watched
-from tests.support.valkey import ValkeyProcess
+from tests.support.topology import SERVICE, Watched, cluster, cluster_url, watched
+from tests.support.valkey import ValkeyProcess, free_port
 from tests.support.waiting import wait_until
 
 WON, LOST = Verdict.WON, Verdict.LOST
@@ -99,7 +99,11 @@ async def test_replies_look_the_same_everywhere(client: Redis) -> None:
     seconds, micros = await client.execute("TIME")
     assert int(seconds) > 1_700_000_000
     assert 0 <= int(micros) < 1_000_000
-    for command, code in ((("HGET", "s", "f"), "WRONGTYPE"), (("HGET", "h"), "ERR"), (("EVALSHA", "0" * 40, 1, "h"), "NOSCRIPT")):
+    for command, code in (
+        (("HGET", "s", "f"), "WRONGTYPE"),
+        (("HGET", "h"), "ERR"),
+        (("EVALSHA", "0" * 40, 1, "h"), "NOSCRIPT"),
+    ):
         with pytest.raises(ReplyError) as refusal:
             await client.execute(*command)
         assert refusal.value.code == code
@@ -220,7 +224,9 @@ class TestCluster:
                 admin.flushall()
             give(nodes, slot, old)
 
-    async def test_a_slot_on_its_way_is_asked_for_where_it_goes(self, nodes: list[ValkeyProcess], one: Claimant) -> None:
+    async def test_a_slot_on_its_way_is_asked_for_where_it_goes(
+        self, nodes: list[ValkeyProcess], one: Claimant
+    ) -> None:
         slot = key_slot(KEYS.leases.encode())
         await one.redis.execute("GET", "x")
         old = next(node for node in nodes if owns(node, slot))
@@ -302,3 +308,23 @@ class TestSentinel:
                 assert await other.report(1) is LOST
                 one.handled(claim)
                 await one.settled()
+
+    async def test_a_sentinel_that_is_gone_does_not_hide_the_others(self, sentinel: Watched) -> None:
+        async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+            writer.close()
+
+        dead = free_port()
+        async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as silent:
+            port = silent.sockets[0].getsockname()[1]
+            hosts = f"127.0.0.1:{dead},127.0.0.1:{port},127.0.0.1:{sentinel.sentinel_port}"
+            async with opened(f"redis+sentinel://{hosts}/{SERVICE}/0", dead_after_ms=3000) as client:
+                assert await client.execute("PING") == b"PONG"
+
+    async def test_nothing_stays_open_to_the_sentinels(self, sentinel: Watched) -> None:
+        async with opened(sentinel.url) as client:
+            await asyncio.gather(*(client.execute("PING") for _ in range(1000)))
+            with plain.Redis(port=sentinel.sentinel_port) as admin:
+                mine = admin.client_id()
+                others = [one for one in admin.client_list(_type="normal") if int(one["id"]) != mine]
+            assert [one for one in others if not one["name"].startswith("sentinel-")] == []

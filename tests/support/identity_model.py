@@ -54,11 +54,15 @@ class Model:
         return is_new or entry.first == report
 
     def _by_sequence(self, report: Report) -> Entry | None:
-        for entry in reversed(self.entries):
-            if report.seq is not None and entry.seq == report.seq and entry.first.user == report.user:
-                if abs(entry.first.time_s - report.time_s) <= HOUR_S:
-                    return entry
-        return None
+        if report.seq is None:
+            return None
+        known = (
+            entry
+            for entry in reversed(self.entries)
+            if (entry.seq, entry.first.user) == (report.seq, report.user)
+            and abs(entry.first.time_s - report.time_s) <= HOUR_S
+        )
+        return next(known, None)
 
     def _told_before(self, report: Report) -> Entry | None:
         mark = (report.shard, report.mark)

@@ -40,7 +40,7 @@ class Proxy:
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:  # noqa: E501
+    ) -> None:
         await self.refuse()
 
     async def open(self) -> None:

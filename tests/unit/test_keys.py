@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 from pallas.keys import BUCKETS, SEQUENCES_PER_BLOCK, Bucket, Keys, bucket_of, encode, notice_space, private_space
 from pallas.redis.cluster import key_slot
 
-PARTS = st.text(alphabet=st.one_of(st.sampled_from("ab1:{}@,!%|/ \0é中-_.~"), st.characters(exclude_categories=["Cs"])), min_size=1, max_size=8)  # fmt: skip  # noqa: E501
+PARTS = st.text(
+    alphabet=st.one_of(st.sampled_from("ab1:{}@,!%|/ \0é中-_.~"), st.characters(exclude_categories=["Cs"])),
+    min_size=1,
+    max_size=8,
+)
 SPACES = st.one_of(
     st.builds(lambda group: ("group", group), PARTS),
     st.builds(lambda group: ("notice", group), PARTS),
@@ -69,7 +73,9 @@ def test_nobody_forges_a_hash_tag(prefix: str, parts: tuple[str, ...]) -> None:
     assert len({key_slot(key.encode()) for key in every}) == 1
 
 
-@pytest.mark.parametrize("make", [encode, notice_space, lambda part: private_space(part, "1"), lambda part: private_space("1", part)])  # noqa: E501
+@pytest.mark.parametrize(
+    "make", [encode, notice_space, lambda part: private_space(part, "1"), lambda part: private_space("1", part)]
+)
 def test_an_empty_part_is_refused(make: object) -> None:
     with pytest.raises(ValueError, match="empty"):
         make("")  # type: ignore[operator]

@@ -221,7 +221,7 @@ async def test_stopping_lets_handlers_and_what_they_started_clean_up(lines: list
         caller = asyncio.create_task(runner.run(handler(long), NO_CONTEXT))
         await wait_until(began.is_set)
     assert sorted(cleaned) == ["background", "handler"]
-    assert await caller is Reason.HANDLER_TIMEOUT
+    assert await caller is Reason.SHUTDOWN
     assert lines == []
 
 
@@ -239,6 +239,6 @@ async def test_stopping_does_not_wait_for_ever_for_a_handler_that_will_not_end()
         await wait_until(lambda: len(runner) == 1)
         handlers = runner
     let_go.set()
-    assert await caller is Reason.HANDLER_TIMEOUT
+    assert await caller is Reason.SHUTDOWN
     assert asyncio.get_running_loop().time() - began < 4
     await wait_until(lambda: not handlers._thread.is_alive())

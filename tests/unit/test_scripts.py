@@ -94,7 +94,9 @@ class TestEveryFile:
             assert re.fullmatch(r"[a-z_]+ \((HASH|SET|STRING)\)", key)
 
     def test_it_says_what_it_returns(self, name: str) -> None:
-        assert re.search(r"^-- Returns ", (files("pallas.redis") / "lua" / f"{name}.lua").read_text("utf-8"), re.MULTILINE)
+        assert re.search(
+            r"^-- Returns ", (files("pallas.redis") / "lua" / f"{name}.lua").read_text("utf-8"), re.MULTILINE
+        )
 
     def test_it_needs_nothing_that_only_some_servers_bring(self, name: str) -> None:
         # The in-memory server has none of these libraries.

@@ -212,8 +212,9 @@ def test_ids_of_napcat_differ_by_account_and_those_of_the_others_do_not() -> Non
 
 
 def test_ends_too_old_for_a_sequence_report_none() -> None:
-    for impl, costume in COSTUMES.items():
-        event = costume.report(account(impl, sequenced=False), PLAIN, 1790000000)
+    # No Lagrange is so old.
+    for impl in set(COSTUMES) - {Impl.LAGRANGE}:
+        event = COSTUMES[impl].report(account(impl, sequenced=False), PLAIN, 1790000000)
         assert "real_seq" not in event
         assert event.get("message_seq", event["message_id"]) == event["message_id"]
         assert event["message_id"] >> 16 != 131077 & 0xFFFF

@@ -37,7 +37,9 @@ async def test_an_error_is_logged_under_the_name_of_its_task() -> None:
     with capture_logs() as logs:
         await asyncio.wait([tasks.start(work(), "work.name")])
         await wait_until(lambda: logs)
-    assert [(line["event"], line["task"], line["error"]) for line in logs] == [("task.failed", "work.name", "KeyError('x')")]
+    assert [(line["event"], line["task"], line["error"]) for line in logs] == [
+        ("task.failed", "work.name", "KeyError('x')")
+    ]
 
 
 async def test_a_cancelled_task_is_no_error() -> None:
@@ -50,7 +52,8 @@ async def test_a_cancelled_task_is_no_error() -> None:
 
 
 async def test_a_loop_outlives_errors_and_logs_the_first_of_each_row() -> None:
-    tasks, calls, failures = Tasks(), 0, []
+    tasks, calls = Tasks(), 0
+    failures: list[BaseException] = []
 
     async def work() -> None:
         nonlocal calls
