@@ -230,6 +230,7 @@ class Lagrange(Costume):
         return {"app_initialized": True, "app_enabled": True, "app_good": True, "online": True, "good": True}
 
     def message_id(self, account: Account, group_id: int, seq: int, random: int, time_s: int) -> int:
+        del account, group_id, time_s
         return _int32((seq & 0xFFFF) << 16 | random & 0xFFFF)
 
     def _ids(self, account: Account, group_id: int, seq: int, random: int, time_s: int) -> Json:

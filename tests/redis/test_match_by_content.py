@@ -9,14 +9,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from pallas.claims import Claim, Verdict
 from pallas.keys import encode
 from tests.support.claimants import GROUP, KEYS, TIME_S, Claimant, claimants, said
 from tests.support.identity_model import Model, Report
-from tests.support.valkey import ValkeyProcess
 
 WON, LOST = Verdict.WON, Verdict.LOST
 BUCKET = KEYS.bucket(encode(GROUP))
@@ -262,21 +261,25 @@ async def decide(url: str, group: str, reports: list[Report], *, plain_first: bo
 
 
 GROUPS = itertools.count(1)
+"""The server is emptied before a test, not before each of its examples."""
 AGAINST_THE_MODEL = settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=300,
+    deadline=None,
+    phases=set(Phase) - {Phase.explain},
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 
 @AGAINST_THE_MODEL
 @given(data=st.data(), has_seq=HAS_SEQUENCES, tolerance_s=st.integers(0, 2))
 def test_redis_decides_as_the_model_does(
-    valkey: ValkeyProcess, data: st.DataObject, has_seq: list[bool], tolerance_s: int
+    redis_url: str, data: st.DataObject, has_seq: list[bool], tolerance_s: int
 ) -> None:
     _, reports = reports_of(data, has_seq)
     model = Model(tolerance_s)
     expected = [model.wins(report) for report in reports]
     verdicts = asyncio.run(
-        decide(valkey.url, f"{next(GROUPS)}", reports, plain_first=not all(has_seq), tolerance_s=tolerance_s)
+        decide(redis_url, f"drawn-{next(GROUPS)}", reports, plain_first=not all(has_seq), tolerance_s=tolerance_s)
     )
     assert verdicts == expected
 
@@ -284,10 +287,10 @@ def test_redis_decides_as_the_model_does(
 @AGAINST_THE_MODEL
 @given(data=st.data(), has_seq=HAS_SEQUENCES)
 def test_nothing_is_handled_twice_and_no_message_that_one_shard_told_apart_is_lost(
-    valkey: ValkeyProcess, data: st.DataObject, has_seq: list[bool]
+    redis_url: str, data: st.DataObject, has_seq: list[bool]
 ) -> None:
     physical, reports = reports_of(data, has_seq)
-    verdicts = asyncio.run(decide(valkey.url, f"{next(GROUPS)}", reports, plain_first=not all(has_seq)))
+    verdicts = asyncio.run(decide(redis_url, f"drawn-{next(GROUPS)}", reports, plain_first=not all(has_seq)))
     winners = {report for report, won in zip(reports, verdicts, strict=True) if won}
     seen_by = Counter(report.shard for report in set(reports))
     assert max(seen_by.values()) <= len(winners) <= physical
