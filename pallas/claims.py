@@ -87,6 +87,7 @@ class Claims:
     """Claims of one worker."""
 
     def __init__(self, redis: Redis, epoch: Epoch, tasks: Tasks, meters: Meters, *, ttl_s: int) -> None:
+        self._loop = asyncio.get_running_loop()
         self._redis = redis
         self._epoch = epoch
         self._meters = meters
@@ -112,7 +113,7 @@ class Claims:
         if claim.seq is None and claim.body is None:
             claim.body = body()
         pause = 0.0
-        limit = asyncio.get_running_loop().time() + patience_s
+        limit = self._loop.time() + patience_s
         while True:
             try:
                 if not claim.token or not self._epoch.allows(claim.token):
@@ -127,7 +128,7 @@ class Claims:
                 continue
             except RedisError as error:
                 self._undecided(error)
-                if asyncio.get_running_loop().time() > limit:
+                if self._loop.time() > limit:
                     # It may be ours without our knowing: then it ends here as well.
                     self.end(claim, Outcome.DROPPED, Reason.REDIS_UNAVAILABLE)
                     return Verdict.UNKNOWN

@@ -21,13 +21,16 @@ class Tasks:
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[Any]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def __len__(self) -> int:
         return len(self._running)
 
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """Run `work` until it ends or `stop()` is called; an error is logged under `name`."""
-        task = asyncio.get_running_loop().create_task(work, name=name)
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        task = self._loop.create_task(work, name=name)
         self._running.add(task)
         task.add_done_callback(self._ended)
         return task

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from pallas.errors import RedisUnavailable, ReplyUnknown
 from pallas.tasks import Tasks
 
+_SMALLEST_SHARE = 32
 Command = tuple[bytes | str | int, ...]
 
 
@@ -76,9 +77,11 @@ class Batcher:
             self._give_up_queued(len(self._commands), "the Redis client is closed")
         while self._commands and self._idle:
             # The most recently used transport first: batches stay large and idle connections stay idle.
+            # Shares, not all at once: the server works on one while the next is packed.
+            share = min(self._max_batch, max(_SMALLEST_SHARE, len(self._commands) // len(self._idle)))
             transport = self._idle.pop()
-            batch = _Batch(self._commands[: self._max_batch], self._waiting[: self._max_batch])
-            del self._commands[: self._max_batch], self._waiting[: self._max_batch]
+            batch = _Batch(self._commands[:share], self._waiting[:share])
+            del self._commands[:share], self._waiting[:share]
             self._aged = max(0, self._aged - len(batch.commands))
             batch.late = self._loop.call_later(self._late_s, self._give_up, batch)
             self._tasks.start(self._carry(transport, batch), "redis.batch")

@@ -39,9 +39,16 @@ async def test_commands_of_one_turn_go_out_as_one_write(proxy: Proxy) -> None:
     async with opened(proxy.url) as client:
         await client.execute("PING")
         proxy.requests.clear()
-        replies = await asyncio.gather(*(client.execute("ECHO", str(number)) for number in range(100)))
-    assert replies == [str(number).encode() for number in range(100)]
+        replies = await asyncio.gather(*(client.execute("ECHO", str(number)) for number in range(32)))
+    assert replies == [str(number).encode() for number in range(32)]
     assert len(proxy.requests) == 1
+
+
+async def test_many_commands_of_one_turn_are_shared_out_over_the_connections(proxy: Proxy) -> None:
+    async with opened(proxy.url) as client:
+        replies = await asyncio.gather(*(client.execute("ECHO", str(number)) for number in range(200)))
+        assert replies == [str(number).encode() for number in range(200)]
+        assert proxy.connected == 4
 
 
 async def test_a_batch_has_a_greatest_size_and_the_next_one_takes_another_connection(proxy: Proxy) -> None:

@@ -1,3 +1,5 @@
+"""The arithmetic and the traffic of the benches; no test here looks at how long anything takes."""
+
 from __future__ import annotations
 
 import itertools

@@ -149,7 +149,7 @@ def test_package_exports_exactly_what_others_import_from_it(path: Path) -> None:
     assert (used | documented) - modules - exported == set(), "imported by others, but not in __all__"
 
 
-def test_wheel_holds_every_file_the_product_needs_and_nothing_else(tmp_path: Path, project: dict[str, Any]) -> None:
+def test_wheel_holds_every_file_the_product_needs_and_nothing_else(tmp_path: Path) -> None:
     wheel = next(WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"]))
     members = {Path(name) for name in zipfile.ZipFile(wheel).namelist()}
     ours = {path for path in members if ".dist-info" not in path.parts[0]}

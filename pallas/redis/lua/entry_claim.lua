@@ -32,7 +32,7 @@ if records then
     record = (records .. record):sub(-57)
 end
 redis.call('HSET', block, field, record)
-if redis.call('TTL', block) < ttl * 0.95 then redis.call('EXPIRE', block, ttl) end
+if redis.call('TTL', block) < tonumber(ttl) then redis.call('EXPIRE', block, math.ceil(ttl * 1.05)) end
 redis.call('HSET', open, token, space .. '|' .. seq)
 redis.call('HINCRBY', books, 'distinct', 1)
 return 1
