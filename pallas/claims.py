@@ -14,6 +14,7 @@ import struct
 import zlib
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import Any, Protocol
 
 import structlog
@@ -23,13 +24,14 @@ from pallas.keys import CONTENT_HOUR_S, Bucket
 from pallas.log_limit import LimitedLog, LogLimit
 from pallas.metrics import Meters
 from pallas.model import Outcome, Reason
-from pallas.redis import Redis, script
+from pallas.redis import Command, Redis, script
 from pallas.tasks import Tasks, every
 
 _log = structlog.get_logger()
 _RECORD = struct.Struct(">IL").pack
 _MARK = struct.Struct(">HL").pack
 SLOT_S = 16
+_ENDS_PER_CALL = 32
 _FINAL = frozenset({"ERR", "NOPERM", "WRONGTYPE"})
 """Refusals that the same command meets again; all others pass with the server's state (OOM, READONLY, MISCONF …)."""
 
@@ -97,6 +99,7 @@ class Claims:
         self._mark = script("entry_mark")
         self._unsettled: dict[bytes, tuple[Claim, str]] = {}
         self._settling: set[bytes] = set()
+        self._ending: list[bytes] = []
         self.complaints = LimitedLog(LogLimit(per_min=1), _log)
         tasks.start(every(0.5, self._settle, name="claims.settle"), "claims.settle")
 
@@ -118,7 +121,11 @@ class Claims:
             try:
                 if not claim.token or not self._epoch.allows(claim.token):
                     claim.token = self._epoch.token()
-                reply = await self._ask(claim)
+                # Not in a coroutine of its own: the loop would step through it for each message.
+                which = self._claim if claim.body is None else self._match
+                reply = await self._redis.run(
+                    which, self._claiming(claim) if claim.body is None else self._matching(claim)
+                )
             except LeaseLost:
                 try:
                     async with asyncio.timeout_at(limit):
@@ -142,15 +149,17 @@ class Claims:
                 continue
             return Verdict.LOST
 
-    async def _ask(self, claim: Claim) -> Any:
+    def _claiming(self, claim: Claim) -> Command:
+        bucket, seq, token = claim.bucket, claim.seq or 0, claim.token
+        home, field = bucket.block(seq), seq & 63
+        claim.home, claim.field = home, field
+        return self._claim.command(
+            home, bucket.open, bucket.books, bucket.plain,
+            token, field, b"c" + token + _RECORD(claim.time_s, claim.sender), self._ttl_s, claim.space, seq,
+        )  # fmt: skip
+
+    def _matching(self, claim: Claim) -> Command:
         bucket, seq, token = claim.bucket, claim.seq, claim.token
-        if claim.body is None and seq is not None:
-            claim.home, claim.field = bucket.block(seq), seq & 63
-            command = self._claim.command(
-                claim.home, bucket.open, bucket.books, bucket.plain,
-                token, claim.field, b"c" + token + _RECORD(claim.time_s, claim.sender), self._ttl_s, claim.space, seq,
-            )  # fmt: skip
-            return await self._redis.run(self._claim, command)
         hour = bucket.hour(claim.time_s)
         second = claim.time_s % CONTENT_HOUR_S
         slot, within = divmod(second, SLOT_S)
@@ -169,13 +178,12 @@ class Claims:
             claim.home, claim.field = block, seq & 63
         else:
             claim.home, claim.field = hour, content
-        command = self._match.command(
+        return self._match.command(
             block, hour, aside, bucket.open, bucket.books, bucket.plain,
             token, "" if seq is None else seq & 63, b"c" + token + _RECORD(claim.time_s, claim.sender), self._ttl_s,
             claim.space, "" if seq is None else seq, content, within, beside, shift, claim.tolerance_s,
             _MARK(self._epoch.shard_id, zlib.crc32(claim.mark.encode())),
         )  # fmt: skip
-        return await self._redis.run(self._match, command)
 
     async def effect(self, claim: Claim) -> None:
         """Record that an effect is about to happen; returns only when it may. Raises LeaseLost when it must not."""
@@ -183,7 +191,9 @@ class Claims:
         while True:
             self.check(claim)
             try:
-                reply = await self._redis.run(self._mark, self._marking(claim, "e", ""))
+                bucket = claim.bucket
+                command = self._mark.command(claim.home, bucket.open, bucket.books, claim.field, claim.token, "e", "")
+                (reply,) = await self._redis.run(self._mark, command)
             except RedisError as error:
                 self._undecided(error)
                 await asyncio.sleep(pause)
@@ -216,46 +226,67 @@ class Claims:
         if not self._epoch.allows(claim.token):
             self._meters.fenced()
             return
-        name = outcome.value if reason is Reason.OK else f"{outcome.value}:{reason.value}"
-        self._unsettled[claim.token] = (claim, name)
-        self._send_end(claim, name)
+        self._unsettled[claim.token] = (claim, outcome if reason is Reason.OK else f"{outcome}:{reason}")
+        self._send_later(claim.token)
 
-    def _marking(self, claim: Claim, state: str, outcome: str) -> tuple[bytes | str | int, ...]:
-        bucket = claim.bucket
-        return self._mark.command(claim.home, bucket.open, bucket.books, claim.field, claim.token, state, outcome)
+    def _send_later(self, token: bytes) -> None:
+        """Ends of one turn go in one call: they are half of all commands, and nobody waits for them."""
+        if not self._ending:
+            self._loop.call_soon(self._send_ends)
+        self._ending.append(token)
 
-    def _send_end(self, claim: Claim, outcome: str, *, again: bool = False) -> None:
-        token = claim.token
-        self._settling.add(token)
+    def _send_ends(self) -> None:
+        rows: dict[int, list[bytes]] = {}
+        for token in self._ending:
+            known = self._unsettled.get(token)
+            if known is not None:
+                rows.setdefault(known[0].bucket.number if self._redis.one_slot else 0, []).append(token)
+        self._ending.clear()
+        for tokens in rows.values():
+            for start in range(0, len(tokens), _ENDS_PER_CALL):
+                self._send_call(tokens[start : start + _ENDS_PER_CALL])
 
-        def answered(future: asyncio.Future[Any]) -> None:
-            self._settling.discard(token)
-            error = None if future.cancelled() else future.exception()
-            if future.cancelled() or error is not None:
-                if not isinstance(error, ReplyError) or error.code not in _FINAL:
-                    return
-                _log.error("claim.end_refused", space_bucket=claim.bucket.number, error=str(error))
-            elif future.result() == 0:
-                self._meters.fenced()
-            elif future.result() == -1:
-                self._meters.forgotten()
-            self._unsettled.pop(token, None)
-
-        command = self._marking(claim, "d", outcome)
+    def _send_call(self, tokens: list[bytes], *, again: bool = False) -> None:
+        keys: list[bytes | str | int] = []
+        arguments: list[bytes | str | int] = []
+        for token in tokens:
+            claim, outcome = self._unsettled[token]
+            keys += (claim.home, claim.bucket.open, claim.bucket.books)
+            arguments += (claim.field, token, "d", outcome)
+        command = self._mark.rows(keys, arguments)
         if again:
             # The server may have lost the script; with its source the call needs no second round.
             command = self._mark.with_source(command)
-        self._redis.submit(*command).add_done_callback(answered)
+        self._settling.update(tokens)
+        self._redis.submit(*command).add_done_callback(partial(self._answered, tokens))
+
+    def _answered(self, tokens: list[bytes], future: asyncio.Future[Any]) -> None:
+        self._settling.difference_update(tokens)
+        error = None if future.cancelled() else future.exception()
+        if future.cancelled() or error is not None:
+            if isinstance(error, ReplyError) and error.code in _FINAL and len(tokens) == 1:
+                _log.error("claim.end_refused", error=str(error))
+                self._unsettled.pop(tokens[0], None)
+            return
+        for token, answer in zip(tokens, future.result(), strict=True):
+            if answer == 0:
+                self._meters.fenced()
+            elif answer == -1:
+                self._meters.forgotten()
+            elif answer == -2:
+                _log.error("claim.end_refused", error="a foreign value stands in the entry's place")
+            self._unsettled.pop(token, None)
 
     async def _settle(self) -> None:
-        for token, (claim, outcome) in list(self._unsettled.items()):
+        for token in list(self._unsettled):
             if token in self._settling:
                 continue
             if not self._epoch.allows(token):
                 del self._unsettled[token]
                 self._meters.fenced()
             else:
-                self._send_end(claim, outcome, again=True)
+                # Each on its own: one that is refused must not hold back the others.
+                self._send_call([token], again=True)
 
     async def settled(self, within_s: float) -> bool:
         """Wait until Redis has confirmed every end; False if it did not within the time."""

@@ -7,7 +7,7 @@ is looked at. A run that ended can do nothing more. An act whose result is unkno
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -62,7 +62,9 @@ class RunActions:
 
     __slots__ = ("_bot_id", "_calls", "_claim", "_doubts", "_ended", "_started", "log_fields")
 
-    def __init__(self, calls: Calls, bot_id: str, claim: Claim | None, log_fields: Mapping[str, str]) -> None:
+    def __init__(
+        self, calls: Calls, bot_id: str, claim: Claim | None, log_fields: Callable[[], Mapping[str, str]]
+    ) -> None:
         self._calls = calls
         self._bot_id = bot_id
         self._claim = claim
@@ -79,7 +81,7 @@ class RunActions:
     @property
     def log(self) -> Any:
         """A logger bound to the event's ids."""
-        return structlog.get_logger().bind(**self.log_fields)
+        return structlog.get_logger().bind(**self.log_fields())
 
     def end(self) -> None:
         """The run is over: what comes later is refused."""

@@ -243,8 +243,7 @@ class Pipeline:
 
     async def _handled(self, report: Report) -> Stop:
         handler = report.route.handler
-        fields = report.fields()
-        actions = RunActions(self._calls, report.account.bot_id, report.claim, fields)
+        actions = RunActions(self._calls, report.account.bot_id, report.claim, report.fields)
         self._meters.to_handler.observe(self._clock.mono() - report.arrived)
         try:
             reason = await self._runner.run(handler, report.context(actions))
@@ -253,14 +252,14 @@ class Pipeline:
         except Exception as error:
             # The author's mistake is an outcome; it must not end anything but this run.
             if isinstance(error, SendUnknown) and actions.in_doubt:
-                _log.error("send.unknown", **fields, error=str(error))
+                _log.error("send.unknown", **report.fields(), error=str(error))
             else:
-                _log.error("handler.failed", **fields, source=handler.source, exc_info=error)
+                _log.error("handler.failed", **report.fields(), source=handler.source, exc_info=error)
             return SENT_UNKNOWN if actions.in_doubt else HANDLER_ERROR
         finally:
             actions.end()
         if reason is not Reason.OK:
-            _log.error("handler.cut_off", **fields, source=handler.source, reason=reason.value)
+            _log.error("handler.cut_off", **report.fields(), source=handler.source, reason=reason.value)
         # Also where the handler caught the error and went on: what may have been sent must stay visible.
         return SENT_UNKNOWN if actions.in_doubt else _ENDS[reason]
 

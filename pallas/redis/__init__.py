@@ -1,5 +1,6 @@
 """Redis as the rest of the project sees it: the only package that imports redis-py."""
 
+from pallas.redis.batch import Command
 from pallas.redis.client import Redis, open_redis
 from pallas.redis.embedded import EmbeddedServer, find_endpoint
 from pallas.redis.probe import RedisFacts, Severity, fatal_problems, probe, problems
@@ -8,6 +9,7 @@ from pallas.redis.url import RedisKind, RedisTarget, parse_url
 from pallas.redis.valkey import binary_path
 
 __all__ = [
+    "Command",
     "EmbeddedServer",
     "Redis",
     "RedisFacts",

@@ -35,8 +35,10 @@ CONNECTIONS = 4
 class Redis:
     """The narrow client that feature classes receive. Replies are raw RESP2: bytes, ints, lists, None."""
 
-    def __init__(self, batcher: Batcher) -> None:
+    def __init__(self, batcher: Batcher, *, one_slot: bool = False) -> None:
         self._batcher = batcher
+        self.one_slot = one_slot
+        """Whether all keys of one script call must share a hash tag."""
 
     @property
     def last_reply(self) -> float:
@@ -71,7 +73,8 @@ def open_redis(target: RedisTarget, tasks: Tasks, *, late_ms: int = 300, dead_af
     `late_ms` is when a caller is told "unknown", `dead_after_ms` when the connection is given up.
     """
     transports = _transports(target, dead_after_ms / 1000)
-    return Redis(Batcher(transports, tasks, late_s=late_ms / 1000))
+    batcher = Batcher(transports, tasks, late_s=late_ms / 1000)
+    return Redis(batcher, one_slot=target.kind is RedisKind.CLUSTER)
 
 
 def _transports(target: RedisTarget, dead_after_s: float) -> list[Transport]:
@@ -187,10 +190,6 @@ class _Pipe:
         except (faults.RedisError, OSError) as error:
             await connection.disconnect(nowait=True)
             raise RedisUnavailable(f"cannot connect to Redis: {error}") from error
-        except BaseException:
-            # Cancelled on the way out, half connected.
-            await connection.disconnect(nowait=True)
-            raise
         self._connection = connection
         return connection
 

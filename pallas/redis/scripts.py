@@ -2,13 +2,15 @@
 
 A script file starts with `-- <promise>`, then `-- KEYS: name (TYPE), …`, `-- ARGV: name, …` and `-- Returns …`. The
 loader turns those names into locals on the file's first line (so that error lines still fit), checks each call
-against them, and computes the SHA once. NOSCRIPT proves that nothing ran, so the call is repeated with its source.
+against them, and computes the SHA once. Where both lines end in `…` the names are those of one row, and a call may hold
+several rows: such a script walks KEYS and ARGV itself. NOSCRIPT proves that nothing ran, so the call is repeated with its source.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
@@ -24,9 +26,9 @@ class Script:
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
-        self.keys = _header(name, text, "KEYS")
-        self.arguments = _header(name, text, "ARGV")
-        self.source = _locals(self.keys, "KEYS") + _locals(self.arguments, "ARGV") + text
+        self.keys, many = _header(name, text, "KEYS")
+        self.arguments, _ = _header(name, text, "ARGV")
+        self.source = text if many else _locals(self.keys, "KEYS") + _locals(self.arguments, "ARGV") + text
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
         self._head: Command = ("EVALSHA", self.sha, len(self.keys))
         self._length = len(self.keys) + len(self.arguments)
@@ -39,6 +41,13 @@ class Script:
         if len(values) != self._length:
             raise TypeError(f"{self.name} takes {self._length} values, got {len(values)}")
         return self._head + values
+
+    def rows(self, keys: Sequence[bytes | str | int], arguments: Sequence[bytes | str | int]) -> Command:
+        """A call with several rows: their keys one after the other, and their arguments likewise."""
+        rows, rest = divmod(len(keys), len(self.keys))
+        if rest or len(arguments) != rows * len(self.arguments):
+            raise TypeError(f"{self.name}: {len(keys)} keys and {len(arguments)} arguments are no rows")
+        return ("EVALSHA", self.sha, len(keys), *keys, *arguments)
 
     def named(self, **values: bytes | str | int) -> Command:
         """The call by names. Raises TypeError where a name is missing or unknown."""
@@ -58,11 +67,13 @@ def script(name: str) -> Script:
     return Script(name, (files("pallas.redis") / "lua" / f"{name}.lua").read_text("utf-8"))
 
 
-def _header(name: str, text: str, word: str) -> tuple[str, ...]:
+def _header(name: str, text: str, word: str) -> tuple[tuple[str, ...], bool]:
+    """The names of a header line, and whether they are those of one row of many."""
     line = re.search(rf"^-- {word}:(.*)$", text, re.MULTILINE)
     if line is None:
         raise ValueError(f"{name}.lua has no `-- {word}:` line")
-    return tuple(_NAMES.findall(re.sub(r"\([A-Z]+\)", "", line.group(1))))
+    names = re.sub(r"\([A-Z]+\)", "", line.group(1))
+    return tuple(_NAMES.findall(names)), names.rstrip().endswith("…")
 
 
 def _locals(names: tuple[str, ...], table: str) -> str:

@@ -11,10 +11,12 @@ import redis as plain
 from structlog.testing import capture_logs
 
 from pallas.claims import Verdict
+from pallas.clock import SystemClock
 from pallas.errors import LeaseLost
 from pallas.keys import encode, notice_space, private_space
 from pallas.model import Outcome, Reason
 from pallas.redis import script
+from shard.redis_view import RedisView
 from tests.support.claimants import GROUP, KEYS, TIME_S, Claimant, claimants
 from tests.support.waiting import wait_until
 
@@ -279,15 +281,37 @@ async def test_while_redis_refuses_writes_messages_wait_and_the_log_says_why(
 
 
 @pytest.mark.leaves_keys
-async def test_an_end_that_can_never_be_written_is_logged_and_given_up(pair: tuple[Claimant, Claimant]) -> None:
+@pytest.mark.parametrize("key", [BUCKET.block(5), BUCKET.books], ids=["entry", "books"])
+async def test_an_end_that_can_never_be_written_is_logged_and_given_up(
+    pair: tuple[Claimant, Claimant], key: str
+) -> None:
     one, _ = pair
     claim = one.claim(5)
     assert await one.take(claim) is WON
-    await one.redis.execute("SET", BUCKET.block(5), "foreign")
+    await one.redis.execute("SET", key, "foreign")
     with capture_logs() as logs:
         one.handled(claim)
         await one.settled()
     assert [line["event"] for line in logs] == ["claim.end_refused"]
+
+
+async def test_one_refused_end_does_not_hold_back_those_of_the_same_turn(pair: tuple[Claimant, Claimant]) -> None:
+    one, other = pair
+    # Two hundred groups: their ends go out in the same turn, from several buckets in one call.
+    claims = [one.claim(5, group=str(number)) for number in range(200)]
+    for claim in claims:
+        assert await one.take(claim) is WON
+    refused = other.claim(5, group="0")
+    assert await other.take(refused) is LOST
+    other.handled(refused)
+    for claim in claims:
+        one.handled(claim)
+    await one.settled()
+    await other.settled()
+    assert (one.meters.fences, other.meters.fences) == (0, 1)
+    view = RedisView(one.redis, KEYS, SystemClock(), name="x", purge_s=1)
+    books = (await view.books()).ended
+    assert (books.distinct, books.handled, books.open) == (200, 200, 0)
 
 
 async def test_the_books_balance_after_a_random_day(redis_url: str) -> None:

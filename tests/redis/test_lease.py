@@ -106,7 +106,7 @@ async def test_when_every_id_is_leased_the_next_worker_is_told_so(client: Redis)
         with pytest.raises(ShardTaken, match="all 256 shard ids are leased"):
             await lease(client).take()
     assert await client.execute("HLEN", KEYS.leases) == 256
-    await held[255].release()
+    await next(each for each in held if each.shard_id == 255).release()
     last = lease(client)
     await last.take()
     assert last.shard_id == 255
@@ -254,6 +254,16 @@ async def test_after_a_lapse_a_new_epoch_is_taken_and_the_old_token_stays_dead(c
     assert one.is_held()
     assert not one.allows(old)
     assert one.allows(one.token())
+
+
+async def test_an_epoch_that_was_given_up_does_not_come_back_though_redis_still_keeps_it(client: Redis) -> None:
+    clock = HandClock()
+    one = lease(client, 3, clock=clock)
+    await one.take()
+    clock.advance(3600)
+    assert not one.is_held()
+    with pytest.raises(ShardTaken):
+        await one.take()
 
 
 async def test_its_life_counts_from_the_question_not_from_the_answer(redis_url: str, valkey: ValkeyProcess) -> None:

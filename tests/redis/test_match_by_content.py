@@ -174,9 +174,9 @@ async def test_clocks_may_differ_by_the_tolerance_across_slots_and_hours(
 
 async def test_the_nearest_in_time_is_the_same(trio: list[Claimant]) -> None:
     one, other, third = trio
-    for offset in (0, 9, 14):
-        assert await one.report(None, time_s=TIME_S + 10 + offset) is WON
-    # 21 is nearer to 19 (in the neighbouring slot's reach) than to 24 or 10.
+    for second in (24, 19, 10):
+        assert await one.report(None, time_s=TIME_S + second) is WON
+    # 21 is nearer to 19 than to 24, which was there first.
     assert await other.report(None, time_s=TIME_S + 21, tolerance_s=10) is LOST
     assert await other.report(None, time_s=TIME_S + 19, tolerance_s=0) is WON, "19 was observed, so this is another"
     assert await third.report(None, time_s=TIME_S + 24, tolerance_s=0) is LOST

@@ -97,6 +97,12 @@ async def call(client: Redis, name: str, **changed: Any) -> Any:
     return await client.run(made, made.named(**{**CALLS[name], **changed}))
 
 
+async def mark(client: Redis, **changed: Any) -> int:
+    """`entry_mark` for one entry alone."""
+    (answer,) = await call(client, "entry_mark", **changed)
+    return int(answer)
+
+
 def test_every_script_is_called_here() -> None:
     names = {path.name.removesuffix(".lua") for path in (files("pallas.redis") / "lua").iterdir()}
     assert names == CALLS.keys()
@@ -123,9 +129,9 @@ async def test_a_claim_tells_who_holds_the_entry(client: Redis) -> None:
     assert await call(client, "entry_claim") == 1, "own token: won earlier"
     other = b"c" + OTHER + TIME + SENDER
     assert await call(client, "entry_claim", token=OTHER, record=other) == b"qc" + TOKEN
-    await call(client, "entry_mark", state="e", outcome="")
+    await mark(client, state="e", outcome="")
     assert await call(client, "entry_claim", token=OTHER, record=other) == b"qe" + TOKEN
-    await call(client, "entry_mark")
+    await mark(client)
     assert await call(client, "entry_claim", token=OTHER, record=other) == b"qd" + TOKEN
     assert await call(client, "entry_claim") == 1
 
@@ -172,8 +178,8 @@ async def test_a_match_with_a_sequenced_entry_tells_the_sequence(client: Redis) 
 async def test_an_entry_moves_on_and_never_back(client: Redis, before: str, state: str, reply: int, after: str) -> None:
     await call(client, "entry_claim")
     if before != "c":
-        await call(client, "entry_mark", state=before, outcome="handled" if before == "d" else "")
-    assert await call(client, "entry_mark", state=state, outcome="handled" if state == "d" else "") == reply
+        await mark(client, state=before, outcome="handled" if before == "d" else "")
+    assert await mark(client, state=state, outcome="handled" if state == "d" else "") == reply
     assert (await client.execute("HGET", BUCKET.block(5), 5))[:1] == after.encode()
 
 
@@ -181,23 +187,46 @@ async def test_an_entry_moves_on_and_never_back(client: Redis, before: str, stat
 async def test_only_the_holder_moves_an_entry(client: Redis, state: str) -> None:
     await call(client, "entry_claim")
     before = await client.execute("HGET", BUCKET.block(5), 5)
-    assert await call(client, "entry_mark", token=OTHER, state=state) == 0
+    assert await mark(client, token=OTHER, state=state) == 0
     assert await client.execute("HGET", BUCKET.block(5), 5) == before
     assert await client.execute("HGETALL", BUCKET.books) == [b"distinct", b"1"]
 
 
 @pytest.mark.parametrize("state", ["e", "d"])
 async def test_what_is_not_remembered_is_not_made_up(client: Redis, state: str) -> None:
-    assert await call(client, "entry_mark", state=state) == -1
+    assert await mark(client, state=state) == -1
     assert await client.execute("DBSIZE") == 0
 
 
 async def test_an_end_is_counted_once_also_for_an_entry_that_was_pushed_out(client: Redis) -> None:
     await call(client, "entry_claim")
     await client.execute("DEL", BUCKET.block(5))
-    assert [await call(client, "entry_mark") for _ in range(2)] == [-1, -1]
+    assert [await mark(client) for _ in range(2)] == [-1, -1]
     assert await client.execute("HGETALL", BUCKET.books) == [b"distinct", b"1", b"handled", b"1"]
     assert await client.execute("EXISTS", BUCKET.open) == 0
+
+
+@pytest.mark.leaves_keys
+async def test_several_entries_are_marked_in_one_call_each_for_itself(client: Redis) -> None:
+    tokens = [struct.pack(">HLL", 0, 100, number) for number in range(4)]
+    for seq, token in enumerate(tokens):
+        record = b"c" + token + TIME + SENDER
+        assert await call(client, "entry_claim", token=token, record=record, field=seq, seq=seq) == 1
+    await client.execute("SET", BUCKET.block(64), "foreign")
+    rows: list[tuple[str, int, bytes, str, str]] = [
+        (BUCKET.block(0), 0, tokens[0], "d", "handled"),
+        (BUCKET.block(0), 1, OTHER, "d", "handled"),
+        (BUCKET.block(64), 0, tokens[2], "d", "handled"),
+        (BUCKET.block(128), 0, OTHER, "d", "handled"),
+        (BUCKET.block(0), 3, tokens[3], "e", ""),
+    ]
+    keys = [key for home, *_ in rows for key in (home, BUCKET.open, BUCKET.books)]
+    arguments = [value for row in rows for value in row[1:]]
+    command = script("entry_mark").rows(keys, arguments)
+    assert await client.run(script("entry_mark"), command) == [1, 0, -2, -1, 1]
+    assert await client.run(script("entry_mark"), command) == [2, 0, -2, -1, 2], "told again, nothing is counted twice"
+    assert await client.execute("HGETALL", BUCKET.books) == [b"distinct", b"4", b"handled", b"1"]
+    assert await client.execute("HLEN", BUCKET.open) == 3
 
 
 async def test_a_lease_is_taken_renewed_and_released_by_its_epoch_alone(client: Redis) -> None:

@@ -69,6 +69,13 @@ class Proxy:
         self._flowing.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._forward(reader, writer)
+        except asyncio.CancelledError:
+            # By `refuse`: a handler that ends as cancelled makes the server's own callback fail.
+            pass
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connected += 1
         task = asyncio.current_task()
         assert task is not None
@@ -105,11 +112,18 @@ class Proxy:
                 self.cut_before_reply -= 1
                 raise _Cut
             if self.latency_s:
-                await asyncio.sleep(self.latency_s)
+                await lag(self.latency_s)
             await self._flowing.wait()
             writer.write(chunk)
             await writer.drain()
         raise _Cut
+
+
+async def lag(seconds: float) -> None:
+    """Let so much time pass, where a slow line or server is what a test is about."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await asyncio.Event().wait()
 
 
 class _Cut(Exception):

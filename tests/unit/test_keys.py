@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pallas.keys import BUCKETS, SEQUENCES_PER_BLOCK, Bucket, Keys, bucket_of, encode, notice_space, private_space
@@ -35,6 +35,10 @@ def space_of(parts: tuple[str, ...]) -> str:
 
 
 @given(SPACES, SPACES)
+@example(("private", "1", "23"), ("private", "12", "3"))
+@example(("private", "1", ",2"), ("private", "1,", "2"))
+@example(("notice", "1"), ("group", "!1"))
+@example(("private", "1", "2"), ("group", "@1,2"))
 def test_two_different_spaces_never_share_a_name(one: tuple[str, ...], other: tuple[str, ...]) -> None:
     assert (space_of(one) == space_of(other)) == (one == other)
 

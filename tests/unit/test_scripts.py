@@ -75,6 +75,31 @@ def test_a_file_without_its_header_is_refused(word: str) -> None:
         Script("thing_do", TEXT.replace(f"-- {word}:", f"-- {word.lower()}:"))
 
 
+ROWS = """-- Promises something for each row.
+-- KEYS: home (HASH), books (HASH) …
+-- ARGV: token …
+-- Returns one answer for each.
+
+return #KEYS
+"""
+
+
+def test_a_script_of_rows_takes_several_and_walks_them_itself() -> None:
+    made = Script("thing_do", ROWS)
+    assert made.source == ROWS, "which row would a local be of?"
+    assert made.rows(["h1", "b1", "h2", "b2"], [b"t1", b"t2"]) == (
+        *("EVALSHA", made.sha, 4, "h1", "b1", "h2", "b2"),
+        *(b"t1", b"t2"),
+    )
+    assert made.command("h1", "b1", b"t1") == made.rows(["h1", "b1"], [b"t1"])
+
+
+@pytest.mark.parametrize("keys", [["h1"], ["h1", "b1", "h2"], ["h1", "b1"]])
+def test_what_is_no_whole_row_is_refused(keys: list[str]) -> None:
+    with pytest.raises(TypeError, match=f"{len(keys)} keys and 2 arguments are no rows"):
+        Script("thing_do", ROWS).rows(keys, [b"t1", b"t2"])
+
+
 def test_a_script_is_read_once() -> None:
     assert script("entry_claim") is script("entry_claim")
 
@@ -91,7 +116,7 @@ class TestEveryFile:
         header = re.search(r"^-- KEYS: (.*)$", text, re.MULTILINE)
         assert header is not None
         for key in header[1].split(", "):
-            assert re.fullmatch(r"[a-z_]+ \((HASH|SET|STRING)\)", key)
+            assert re.fullmatch(r"[a-z_]+ \((HASH|SET|STRING)\)( …)?", key)
 
     def test_it_says_what_it_returns(self, name: str) -> None:
         assert re.search(

@@ -1,26 +1,37 @@
--- Moves an entry on to effect or done, only for the holder of its token, and counts its end once.
--- KEYS: home (HASH), open (HASH), books (HASH)
--- ARGV: field, token, state, outcome
--- Returns 1 moved, 2 it was there already, 0 the caller is not its holder, -1 the entry is remembered no more.
+-- Moves entries on to effect or done, each only for the holder of its token, and counts each end once.
+-- KEYS: home (HASH), open (HASH), books (HASH) …
+-- ARGV: field, token, state, outcome …
+-- Returns for each entry: 1 moved, 2 it was there already, 0 the caller is not its holder, -1 the entry is remembered
+-- no more, -2 a foreign value stands in its place.
 --
 -- `state` is e or d; a done entry stays done. `outcome` names the count in `books` for d, else it is empty. An entry
 -- that newer ones pushed out is still its holder's while `open` names the token: its end is counted as any other.
 
-local list = redis.call('HGET', home, field)
-local at = list and list:find(token, 1, true)
-if not at then
-    local is_open = redis.call('HEXISTS', open, token) == 1
-    if is_open and state == 'd' then
+local function mark(home, open, books, field, token, state, outcome)
+    local list = redis.pcall('HGET', home, field)
+    if type(list) == 'table' then return -2 end
+    local at = list and list:find(token, 1, true)
+    if at then
+        local old = list:sub(at - 1, at - 1)
+        if old == state or old == 'd' then return 2 end
+        redis.call('HSET', home, field, list:sub(1, at - 2) .. state .. list:sub(at))
+    end
+    local answer = 1
+    if not at then
+        local is_open = redis.call('HEXISTS', open, token) == 1
+        answer = (is_open or not list) and -1 or 0
+        if not is_open then return answer end
+    end
+    if state == 'd' then
         redis.call('HDEL', open, token)
         redis.call('HINCRBY', books, outcome, 1)
     end
-    return (is_open or not list) and -1 or 0
+    return answer
 end
-local old = list:sub(at - 1, at - 1)
-if old == state or old == 'd' then return 2 end
-redis.call('HSET', home, field, list:sub(1, at - 2) .. state .. list:sub(at))
-if state == 'd' then
-    redis.call('HDEL', open, token)
-    redis.call('HINCRBY', books, outcome, 1)
+
+local answers = {}
+for i = 0, #KEYS / 3 - 1 do
+    local k, a = i * 3, i * 4
+    answers[i + 1] = mark(KEYS[k + 1], KEYS[k + 2], KEYS[k + 3], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], ARGV[a + 4])
 end
-return 1
+return answers
