@@ -1,9 +1,10 @@
 """The Lua scripts, called by the names in their headers.
 
 A script file starts with `-- <promise>`, then `-- KEYS: name (TYPE), …`, `-- ARGV: name, …` and `-- Returns …`. The
-loader turns those names into locals on the file's first line (so that error lines still fit), checks each call
-against them, and computes the SHA once. Where both lines end in `…` the names are those of one row, and a call may hold
-several rows: such a script walks KEYS and ARGV itself. NOSCRIPT proves that nothing ran, so the call is repeated with its source.
+loader turns those names into locals on the file's first line (so that error lines still fit), checks each call against
+them, and computes the SHA once. Where both lines end in `…` the names are those of one row, and a call may hold several
+rows: such a script walks KEYS and ARGV itself. NOSCRIPT proves that nothing ran, so the call is repeated with its
+source.
 """
 
 from __future__ import annotations

