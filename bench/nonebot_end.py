@@ -22,14 +22,14 @@ def main(port: int) -> None:
     nonebot.init(_env_file=None, **options)
     nonebot.get_driver().register_adapter(Adapter)
     tally = Tally()
-    matcher = on_message(priority=10, block=True)
+    handled: Any = on_message(priority=10, block=True).handle()
 
-    @matcher.handle()
     async def note(event: GroupMessageEvent) -> None:
         answer = tally.take(event.get_plaintext())
         if answer is not None:
             await nonebot.get_bot(str(event.self_id)).send(event, answer)
 
+    handled(note)
     nonebot.run(log_level="warning")
 
 
