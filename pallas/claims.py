@@ -24,12 +24,12 @@ from pallas.keys import CONTENT_HOUR_S, Bucket
 from pallas.log_limit import LimitedLog, LogLimit
 from pallas.metrics import Meters
 from pallas.model import Outcome, Reason
-from pallas.redis import Command, Redis, script
+from pallas.redis import Command, Redis, Script, script
 from pallas.tasks import Tasks, every
 
 _log = structlog.get_logger()
 _RECORD = struct.Struct(">IL").pack
-_MARK = struct.Struct(">HL").pack
+_MARK = struct.Struct(">L").pack
 SLOT_S = 16
 _ENDS_PER_CALL = 32
 _FINAL = frozenset({"ERR", "NOPERM", "WRONGTYPE"})
@@ -67,7 +67,20 @@ class Claim:
     `body` is the digest of user and content, needed only where an end reports no sequences.
     """
 
-    __slots__ = ("body", "bucket", "field", "home", "mark", "sender", "seq", "space", "time_s", "token", "tolerance_s")
+    __slots__ = (
+        "body",
+        "bucket",
+        "field",
+        "former",
+        "home",
+        "mark",
+        "sender",
+        "seq",
+        "space",
+        "time_s",
+        "token",
+        "tolerance_s",
+    )
 
     def __init__(
         self, bucket: Bucket, space: str, seq: int | None, time_s: int, user_id: str, mark: str, tolerance_s: int = 0
@@ -81,6 +94,8 @@ class Claim:
         self.tolerance_s = tolerance_s
         self.body: bytes | None = None
         self.token = b""
+        self.former: tuple[bytes, ...] = ()
+        """Tokens of earlier attempts, whose epochs have died."""
         self.home = ""
         self.field: bytes | int = b""
 
@@ -97,6 +112,7 @@ class Claims:
         self._claim = script("entry_claim")
         self._match = script("entry_match")
         self._mark = script("entry_mark")
+        self._take_over = script("entry_take")
         self._unsettled: dict[bytes, tuple[Claim, str]] = {}
         self._settling: set[bytes] = set()
         self._ending: list[bytes] = []
@@ -120,12 +136,12 @@ class Claims:
         while True:
             try:
                 if not claim.token or not self._epoch.allows(claim.token):
-                    claim.token = self._epoch.token()
+                    fresh = self._epoch.token()
+                    if claim.token:
+                        claim.former += (claim.token,)
+                    claim.token = fresh
                 # Not in a coroutine of its own: the loop would step through it for each message.
-                which = self._claim if claim.body is None else self._match
-                reply = await self._redis.run(
-                    which, self._claiming(claim) if claim.body is None else self._matching(claim)
-                )
+                reply = await self._redis.run(*self._attempt(claim))
             except LeaseLost:
                 try:
                     async with asyncio.timeout_at(limit):
@@ -147,7 +163,24 @@ class Claims:
             if reply == -1:
                 claim.body = body()
                 continue
+            if not claim.former or reply[2:12] not in claim.former:
+                return Verdict.LOST
+            try:
+                # Won earlier, under an epoch of ours that has died since: nobody else will answer it.
+                if await self._taken_over(claim, reply[:1], reply[2:12]):
+                    return Verdict.WON
+            except RedisError as error:
+                self._undecided(error)
+                continue
             return Verdict.LOST
+
+    async def _taken_over(self, claim: Claim, kind: bytes, old: bytes) -> bool:
+        """Move an entry of a dead epoch of ours to the claim's token; False where it has moved on."""
+        if kind == b"t":
+            claim.home = claim.bucket.hour(claim.time_s)
+            claim.field = (claim.body or b"") + bytes((claim.time_s % CONTENT_HOUR_S // SLOT_S,))
+        command = self._take_over.command(claim.home, claim.bucket.open, claim.field, old, claim.token)
+        return bool(await self._redis.run(self._take_over, command) == 1)
 
     def _claiming(self, claim: Claim) -> Command:
         bucket, seq, token = claim.bucket, claim.seq or 0, claim.token
@@ -182,7 +215,7 @@ class Claims:
             block, hour, aside, bucket.open, bucket.books, bucket.plain,
             token, "" if seq is None else seq & 63, b"c" + token + _RECORD(claim.time_s, claim.sender), self._ttl_s,
             claim.space, "" if seq is None else seq, content, within, beside, shift, claim.tolerance_s,
-            _MARK(self._epoch.shard_id, zlib.crc32(claim.mark.encode())),
+            token[2:6] + _MARK(zlib.crc32(claim.mark.encode())),
         )  # fmt: skip
 
     async def effect(self, claim: Claim) -> None:
@@ -199,11 +232,26 @@ class Claims:
                 await asyncio.sleep(pause)
                 pause = min(1.0, pause * 2)
                 continue
-            if reply == 0:
+            if reply == -1 and await self._won_again(claim):
+                # Redis lost the entry and nobody else has it: recorded anew, so that the effect is, too.
+                continue
+            if reply < 1:
                 self._meters.fenced()
                 raise LeaseLost(f"the message in {claim.space} has another holder by now: nothing is sent for it")
             self.check(claim)
             return
+
+    async def _won_again(self, claim: Claim) -> bool:
+        try:
+            return bool(await self._redis.run(*self._attempt(claim)) == 1)
+        except RedisError as error:
+            self._undecided(error)
+            return True
+
+    def _attempt(self, claim: Claim) -> tuple[Script, Command]:
+        if claim.body is None:
+            return self._claim, self._claiming(claim)
+        return self._match, self._matching(claim)
 
     def _undecided(self, error: RedisError) -> None:
         self._meters.claim_unknown(error)

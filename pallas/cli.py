@@ -67,16 +67,16 @@ def hub(
     data: Data = None,
     hub_port: HubPort = None,
     new_link: Annotated[bool, typer.Option("--new-link", help="Print a sign-in link for the running hub.")] = False,
+    as_json: AsJson = False,
     supervised: Hidden = False,
 ) -> None:
     """Start the hub: pages, JSON API, health."""
-    from webui.commands import run_hub, sign_in_link
+    from webui.commands import run_hub, run_new_link
 
     settings = _settings(data_dir=data, hub_port=hub_port)
     if new_link:
-        say(sign_in_link(settings))
-        return
-    _exit(run(lambda stopping: run_hub(settings, stopping, quiet=supervised)))
+        _exit(run(lambda _: run_new_link(settings)))
+    _exit(run(lambda stopping: run_hub(settings, stopping, quiet=supervised, as_json=as_json)))
 
 
 @cli.command()
@@ -86,23 +86,31 @@ def worker(
     data: Data = None,
     worker_port: WorkerPort = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait where another worker holds the id.")] = False,
+    as_json: AsJson = False,
+    supervised: Hidden = False,
 ) -> None:
     """Start one worker; without --shard-id it takes the lowest free id."""
     settings = _settings(data_dir=data, app=app, worker_port=worker_port, shard_id=shard_id)
     from webui.commands import run_worker
 
-    _exit(run(lambda stopping: run_worker(settings, stopping, wait=wait)))
+    _exit(run(lambda stopping: run_worker(settings, stopping, wait=wait, quiet=supervised, as_json=as_json)))
 
 
 @cli.command()
-def unified(app: AppOption = None, data: Data = None, hub_port: HubPort = None, worker_port: WorkerPort = None) -> None:
+def unified(
+    app: AppOption = None,
+    data: Data = None,
+    hub_port: HubPort = None,
+    worker_port: WorkerPort = None,
+    as_json: AsJson = False,
+) -> None:
     """Run hub and one worker in this one process."""
     settings = _settings(data_dir=data, app=app, hub_port=hub_port, worker_port=worker_port)
     if settings.shard_id is None:
         settings = settings.model_copy(update={"shard_id": 0})
     from webui.commands import run_unified
 
-    _exit(run(lambda stopping: run_unified(settings, stopping)))
+    _exit(run(lambda stopping: run_unified(settings, stopping, as_json=as_json)))
 
 
 @cli.command()

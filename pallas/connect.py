@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from pallas.errors import SettingsError
+from pallas.errors import RedisError, RedisRefused, SettingsError
 from pallas.redis import EmbeddedServer, Redis, RedisKind, RedisTarget, find_endpoint, open_redis, parse_url
 from pallas.tasks import Tasks
 
@@ -39,6 +39,25 @@ async def connected(settings: Settings, target: RedisTarget | None = None) -> As
     finally:
         await redis.close()
         await tasks.stop()
+
+
+def refuse_memory(settings: Settings, what: str) -> None:
+    """Raise SettingsError where `what`, one process of several, would have a Redis that no other can see."""
+    if parse_url(settings.redis_url).kind is RedisKind.MEMORY:
+        raise SettingsError(
+            f"PALLAS_REDIS_URL: memory:// lives inside one process, and {what} needs one that several share: messages "
+            "would be answered twice. Run `pallas unified` with it, or leave PALLAS_REDIS_URL unset"
+        )
+
+
+async def check_admitted(redis: Redis) -> None:
+    """Raise RedisRefused where the server is there and refuses us; one that is away may come later."""
+    try:
+        await redis.execute("PING")
+    except RedisRefused:
+        raise
+    except RedisError:
+        return
 
 
 def own_server(settings: Settings) -> EmbeddedServer | None:

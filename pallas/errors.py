@@ -5,6 +5,7 @@
     ├── BadFrame             a frame from a protocol end cannot be used (carries a reason code)
     ├── RedisError
     │   ├── RedisUnavailable no connection could be made, nothing was sent
+    │   │   └── RedisRefused the server refuses our user name or password: waiting does not help
     │   ├── ReplyUnknown     the command may or may not have run: never "not done"
     │   └── ReplyError       the server answered with an error (carries its code)
     ├── EmbeddedServerError  the embedded server cannot start or its folder is in use
@@ -48,6 +49,10 @@ class RedisUnavailable(RedisError):
     """No connection could be made: the command was surely not sent."""
 
 
+class RedisRefused(RedisUnavailable):
+    """The server is there and refuses our user name or password; only a change of settings helps."""
+
+
 class ReplyUnknown(RedisError):
     """The reply is late or the connection broke: the command may or may not have run."""
 
@@ -85,11 +90,16 @@ class SimulationFailed(PallasError):
 
 
 class ActionFailed(PallasError):
-    """A call to a protocol end did not succeed; `retcode` is the end's code, or -1/-2/-3 of ours."""
+    """A call to a protocol end did not succeed; `retcode` is the end's code, or -1/-2/-3 of ours.
 
-    def __init__(self, message: str, retcode: int) -> None:
+    `words` is the end's own explanation, for the bot to look at. It may repeat what was to be sent, so it is no part
+    of the error's text and must not be logged.
+    """
+
+    def __init__(self, message: str, retcode: int, *, words: str = "") -> None:
         super().__init__(message)
         self.retcode = retcode
+        self.words = words
 
 
 class NotSent(ActionFailed):

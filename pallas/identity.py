@@ -8,7 +8,6 @@ one account or one session. Everything here is pure and takes its times as argum
 from __future__ import annotations
 
 import re
-from hashlib import blake2b
 from typing import Any, Final
 from unicodedata import normalize
 
@@ -114,11 +113,6 @@ def notice_digest(notice: Notice) -> bytes:
         notice.target_id,
         normal_text(notice.detail),
     )
-
-
-def sender_digest(user_id: str) -> bytes:
-    """Four bytes that guard a match by sequence against another sender's message."""
-    return blake2b(user_id.encode("utf-8", "surrogatepass"), digest_size=4).digest()
 
 
 def is_stale(time_s: int, now_s: float, limit_s: float) -> bool:

@@ -12,7 +12,7 @@
 | `{p}:{bb}:q:<space>:<seq/64>` | hash | sequence & 63 → records | claim TTL |
 | `{p}:{bb}:t:<space>:<hour>` | hash | body digest + 16 s slot → records | claim TTL + 1 h |
 | `{p}:{bb}:plain` | set | spaces with an end that reports no sequence | claim TTL |
-| `{p}:{bb}:open` | hash | token → where its entry stands | none: each leaves with its end |
+| `{p}:{bb}:open` | hash | token → state and place of its entry | none: each leaves with its end |
 | `{p}:{bb}:books` | hash | outcome → count | none |
 
 `{bb}` is the bucket, 00…63, as a hash tag: keys that one script touches share a slot, and the load spreads.

@@ -65,6 +65,7 @@ class Meters:
         self.unknown: defaultdict[str, int] = defaultdict(int)
         self.fences = 0
         self.forgot = 0
+        self.lapses = 0
         self.sends: defaultdict[str, int] = defaultdict(int)
         self.links = 0
         self.handshakes: defaultdict[str, int] = defaultdict(int)
@@ -153,6 +154,7 @@ class MeterCollector(Collector):
             ["cause"],
         )
         yield _counter("pallas_claim_fenced", "Refusals because the epoch had lapsed", [([], float(meters.fences))], [])
+        yield _counter("pallas_lease_ended", "Leases given up, lapsed or released", [([], float(meters.lapses))], [])
         yield _counter("pallas_claim_forgotten", "Ends of entries Redis had lost", [([], float(meters.forgot))], [])
         yield _counter(
             "pallas_outbound_calls",

@@ -7,7 +7,7 @@ changed after it was built, except that `Message` computes some of its views on 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -105,8 +105,6 @@ class Message:
     """Flag that tells anonymous members apart, who all share one user id."""
     self_sent: bool = False
     """The end reports a message of its own account."""
-    extra: JsonObject = field(default_factory=dict)
-    """Named identities of other platforms (unused by OneBot)."""
 
 
 @dataclass(slots=True, frozen=True)

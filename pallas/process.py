@@ -1,6 +1,7 @@
 """How each of our processes runs: one loop, two signals, an exit code and errors a person can read.
 
-SIGTERM and Ctrl-C ask for an orderly end; a second Ctrl-C does not wait for it.
+SIGTERM and Ctrl-C ask for an orderly end; a second Ctrl-C does not wait for it, and only what must not be left behind
+is still taken away.
 """
 
 from __future__ import annotations
@@ -12,13 +13,20 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from pallas.errors import PallasError
+from pallas.errors import PallasError, RedisRefused
 
 T = TypeVar("T")
 INTERRUPTED = 130
 FAILED = 1
 
-Stopping = asyncio.Event
+
+class Stopping(asyncio.Event):
+    """Set once the process is asked to stop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hurried: list[Callable[[], object]] = []
+        """What a second Ctrl-C still does before the process ends at once, the last one first."""
 
 
 def make_loop() -> asyncio.AbstractEventLoop:
@@ -36,6 +44,9 @@ def run(main: Callable[[Stopping], Coroutine[Any, Any, int]]) -> int:
     try:
         with asyncio.Runner(loop_factory=make_loop) as runner:
             return runner.run(_with_signals(main))
+    except RedisRefused as error:
+        complain(f"{error}; correct it, `pallas doctor` checks it")
+        return FAILED
     except PallasError as error:
         complain(str(error))
         return FAILED
@@ -53,7 +64,11 @@ async def _with_signals(main: Callable[[Stopping], Coroutine[Any, Any, int]]) ->
 
     def stop(number: signal.Signals) -> None:
         if stopping.is_set() and number is signal.SIGINT:
-            os._exit(INTERRUPTED)
+            try:
+                for work in reversed(stopping.hurried):
+                    work()
+            finally:
+                os._exit(INTERRUPTED)
         stopping.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -25,6 +25,8 @@ TOML_NAME = "pallas.toml"
 DOTENV_NAME = ".env"
 _TOO_LARGE = 1 << 20
 _ENVIRONMENT_ONLY = "config"
+_OF_OUR_TESTS = frozenset({f"{PREFIX}TEST_BROWSER"})
+"""How this project's own tests are told what to use; the processes they start inherit it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +112,10 @@ def from_environ(environ: Mapping[str, str], known: frozenset[str]) -> Layer:
     """`PALLAS_*` of a process environment."""
     layer = Layer()
     for name, value in environ.items():
-        if _of_the_tests(name, known):
-            continue
-        if value and name.upper().startswith(PREFIX):
-            given = Given(value, name.upper(), "the environment")
-            layer.take(name.upper().removeprefix(PREFIX).lower(), given, known)
+        upper = name.upper()
+        if value and upper.startswith(PREFIX) and upper not in _OF_OUR_TESTS:
+            layer.take(upper.removeprefix(PREFIX).lower(), Given(value, upper, "the environment"), known)
     return layer
-
-
-def _of_the_tests(name: str, known: frozenset[str]) -> bool:
-    # How this project's own tests are run; the processes they start inherit it.
-    upper = name.upper()
-    return upper.startswith(f"{PREFIX}TEST_") and upper.removeprefix(PREFIX).lower() not in known
 
 
 def from_dotenv(path: Path, known: frozenset[str]) -> Layer:

@@ -17,7 +17,19 @@ from pallas.redact import passwords_in, redact_text
 from pallas.settings_federate import FederateSettings
 from pallas.settings_fields import SettingInfo, describe_model, setting
 from pallas.settings_rules import ConflictError, conflicts
-from pallas.settings_values import Address, AppPath, DeploymentId, Host, HostNames, Ids, Prefix, Secret, UrlPath, Word
+from pallas.settings_values import (
+    REDIS_BEGINNINGS,
+    Address,
+    AppPath,
+    DeploymentId,
+    Host,
+    HostNames,
+    Ids,
+    Prefix,
+    Secret,
+    UrlPath,
+    Word,
+)
 
 
 class Settings(FederateSettings):
@@ -35,7 +47,7 @@ class Settings(FederateSettings):
         "embedded://",
         "Redis of this deployment.",
         "embedded:// serves one machine; memory:// forgets everything when the process ends.",
-        allowed="an address: embedded://, redis://, rediss://, unix://, redis+sentinel://, redis+cluster:// or memory://",
+        allowed=f"an address that begins with one of {REDIS_BEGINNINGS}",
         secret=True,
     )
     redis_prefix: Prefix = setting(

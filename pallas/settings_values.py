@@ -11,7 +11,19 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, SecretStr
 
-REDIS_SCHEMES = ("embedded", "memory", "redis", "rediss", "unix", "redis+sentinel", "redis+cluster")
+REDIS_SCHEMES = (
+    "embedded",
+    "memory",
+    "redis",
+    "rediss",
+    "unix",
+    "redis+sentinel",
+    "rediss+sentinel",
+    "redis+cluster",
+    "rediss+cluster",
+)
+REDIS_BEGINNINGS = ", ".join(f"{name}://" for name in REDIS_SCHEMES)
+"""How an address may begin, for people to read."""
 
 _ADDRESS = re.compile(r"([a-z][a-z0-9+]*)://\S*", re.IGNORECASE)
 _TOKEN = re.compile(r"[\x21-\x7e]+")
@@ -36,7 +48,7 @@ def _address(value: object) -> object:
     text = value.strip()
     match = _ADDRESS.fullmatch(text)
     if match is None or match[1].lower() not in REDIS_SCHEMES:
-        raise Refused("must begin with one of " + ", ".join(f"{name}://" for name in REDIS_SCHEMES))
+        raise Refused(f"must begin with one of {REDIS_BEGINNINGS}")
     return text
 
 

@@ -1,7 +1,7 @@
 """Testing a bot without a network: what a person says goes in, what the bot sends comes out.
 
 A `TestBot` routes, checks levels and runs handlers by the same rules as a worker, in one process and without Redis.
-It knows nothing of claims, other shards or limits: one report of each message, every account of it in every group.
+It knows nothing of claims, other shards or limits: every account is in every group, and the first one's report wins.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class TestBot:
     ) -> list[Outgoing]:
         """Have a person write a message and return what the bot sent for it; `group=""` for a private chat.
 
-        The first account answers, or the first mentioned one; a fanout is answered by all accounts.
+        The first account answers, whoever is mentioned: its report is the one that wins. A fanout is answered by all.
         """
         segments = (*(AtAll() if one == "all" else At(one) for one in mentions), *(flatten(content) if content else ()))
         mentioned = tuple(
@@ -157,8 +157,7 @@ class TestBot:
                 sender=sender,
             )
 
-        targets = [one for one in mentioned if one in self.accounts]
-        message = report(targets[0] if targets else self.accounts[0])
+        message = report(self.accounts[0])
         route = self.app.route(message)
         if route is None:
             self.reason = Reason.NO_HANDLER
@@ -166,11 +165,10 @@ class TestBot:
         if level_of(user, role if group else "", self._people) < route.handler.level:
             self.reason = Reason.NOT_PERMITTED
             return []
-        reports = [report(one) for one in self.accounts] if route.lane is Lane.FANOUT else [message]
         sent: list[Outgoing] = []
-        for one in reports:
-            recorder = _Recorder(self, one.bot_id)
-            await self._run(route, Context(one, route, recorder))
+        for bot_id in self.accounts if route.lane is Lane.FANOUT else self.accounts[:1]:
+            recorder = _Recorder(self, bot_id)
+            await self._run(route, Context(report(bot_id), route, recorder))
             sent += recorder.sent
         return sent
 

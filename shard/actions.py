@@ -14,7 +14,7 @@ import structlog
 
 from pallas.clock import Clock
 from pallas.context import Sent
-from pallas.errors import ActionFailed, AppError, NotSent, SendUnknown
+from pallas.errors import ActionFailed, AppError, LeaseLost, NotSent, SendUnknown
 from pallas.onebot.fields import message_id_of
 from pallas.onebot.link import NOT_CONNECTED
 from pallas.onebot.verdict import data_of
@@ -32,12 +32,22 @@ _QUERIES = ("get_", "can_", "_get_", "fetch_", "check_")
 class Calls:
     """Calls through the accounts of this worker; shared by all runs."""
 
-    def __init__(self, roster: Roster, claims: Claims, meters: Meters, clock: Clock, *, timeout_s: float) -> None:
+    def __init__(
+        self,
+        roster: Roster,
+        claims: Claims,
+        meters: Meters,
+        clock: Clock,
+        *,
+        timeout_s: float,
+        is_leased: Callable[[], bool],
+    ) -> None:
         self.roster = roster
         self.claims = claims
         self.meters = meters
         self.clock = clock
         self.timeout_s = timeout_s
+        self.is_leased = is_leased
         self.loop = asyncio.get_running_loop()
 
     async def call(self, bot_id: str, name: str, params: Mapping[str, Any]) -> Any:
@@ -110,7 +120,12 @@ class RunActions:
         calls = self._calls
         if name.startswith(_QUERIES):
             return await calls.call(bot_id, name, params)
-        if self._claim is not None:
+        if self._claim is None:
+            # A fan-out run holds no entry; it sends under the worker's lease all the same.
+            if not calls.is_leased():
+                calls.meters.fenced()
+                raise LeaseLost(f"account {bot_id}: this worker's lease may have lapsed, {name} was not sent")
+        else:
             if self._started:
                 calls.claims.check(self._claim)
             else:

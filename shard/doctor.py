@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import ipaddress
 import json
 import os
 import shutil
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import pallas
+from pallas.addresses import is_loopback
 from pallas.clock import Clock
 from pallas.deployment import DataDir
 from pallas.errors import SettingsError
@@ -35,7 +35,10 @@ from shard.words import terminal_words
 if TYPE_CHECKING:
     from pallas.settings import Settings
 
-__all__ = ["bad_settings", "examine", "exit_code", "print_findings"]
+__all__ = ["NO_BOT", "NO_BOT_TODO", "bad_settings", "examine", "exit_code", "print_findings"]
+
+NO_BOT = "no bot is set: workers count messages, and nobody answers"
+NO_BOT_TODO = "name your bot with --app module:app or PALLAS_APP; `--app pallas.demo:app` is one to try"
 
 _LITTLE_SPACE = 256 << 20
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -160,9 +163,7 @@ async def _app(settings: Settings, running: Sequence[Process]) -> list[Finding]:
         if any(process.endpoint.name != "hub" for process in running):
             what = "not set here; the running workers were given theirs when they were started"
             return [Finding(Level.OK, Check.APP, "app_given_elsewhere", what)]
-        todo = "name your bot with --app module:app or PALLAS_APP; `--app pallas.demo:app` is one to try"
-        what = "no bot is set: workers count messages, and nobody answers"
-        return [Finding(Level.WARN, Check.APP, "app_unset", what, todo)]
+        return [Finding(Level.WARN, Check.APP, "app_unset", NO_BOT, NO_BOT_TODO)]
     said, code = await _try_app(settings.app)
     if "error" in said:
         why = KnownSecrets(settings.secret_values()).redact(str(said["error"]))
@@ -203,7 +204,7 @@ async def _try_app(spec: str) -> tuple[dict[str, object], int | None]:
 def _token(settings: Settings) -> Finding:
     if settings.onebot_token is not None:
         return Finding(Level.OK, Check.TOKEN, "token_set", "PALLAS_ONEBOT_TOKEN guards the workers")
-    if _is_loopback(settings.host):
+    if is_loopback(settings.host):
         what = "no PALLAS_ONEBOT_TOKEN: only protocol ends on this machine are let in"
         return Finding(Level.OK, Check.TOKEN, "token_not_needed", what)
     return Finding(
@@ -238,13 +239,6 @@ def _speed() -> Finding:
         return Finding(Level.OK, Check.SPEED, "uvloop_used", "uvloop is installed and used")
     what = "uvloop is not installed; workers are slower without it"
     return Finding(Level.OK, Check.SPEED, "uvloop_missing", what, "pip install 'pallas-cluster[fast]'")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _user(uid: int) -> str:

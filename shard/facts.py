@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pallas.addresses import reachable
 from pallas.untrusted import visible
 from shard.view import (
     Books,
@@ -22,7 +23,6 @@ from shard.view import (
     WorkerBook,
 )
 
-_EVERY_ADDRESS = frozenset({"0.0.0.0", "[::]", "::", "*", ""})  # noqa: S104  (compared, not bound)
 _LONGEST_ADDRESS = 255
 _WORST_FIRST = {state: rank for rank, state in enumerate((BotState.OFFLINE, BotState.UNKNOWN, BotState.ONLINE))}
 
@@ -82,8 +82,7 @@ def counters_json(counters: Counters) -> dict[str, object]:
 def connect_url(row: ShardRow, onebot_path: str) -> str:
     """Where a protocol end connects to this worker; a wildcard address becomes the machine's name."""
     host, _, port = row.address.rpartition(":")
-    shown = row.host if host in _EVERY_ADDRESS else host
-    return visible(f"ws://{shown}:{port}{onebot_path}", _LONGEST_ADDRESS)
+    return visible(f"ws://{reachable(host, row.host)}:{port}{onebot_path}", _LONGEST_ADDRESS)
 
 
 def bots_from(body: Mapping[str, Any]) -> list[BotRow]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import urllib.error
-import urllib.request
+import contextlib
+import os
+import signal
 from collections.abc import Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pallas.errors import PallasError
 from shard.endpoints import Endpoint, running
+from shard.local_http import get
+from shard.port_checks import Port, try_port
 from shard.supervisor import Program, Supervisor
 
 if TYPE_CHECKING:
@@ -43,7 +46,7 @@ class Machine:
         ports = ("--worker-port", str(settings.worker_port), *(("--app", settings.app) if settings.app else ()))
         programs = [Program("hub", ("hub", "--supervised", *common, "--hub-port", str(settings.hub_port)))]
         programs += [
-            Program(f"worker-{shard}", ("worker", "--shard-id", str(shard), "--wait", *common, *ports))
+            Program(f"worker-{shard}", ("worker", "--supervised", "--shard-id", str(shard), "--wait", *common, *ports))
             for shard in range(workers)
         ]
         self._supervisor = Supervisor(
@@ -102,6 +105,12 @@ class Machine:
         """Stop every process."""
         await self._supervisor.stop()
 
+    def end_now(self) -> None:
+        """End every process at once; what they had in hand is lost."""
+        for pid in self.pids.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
 
 def free_ports(hub_port: int, worker_port: int, workers: int) -> tuple[int, int]:
     """Ports for a hub and for workers in a row: the given ones where they are free, else others."""
@@ -115,20 +124,11 @@ def free_ports(hub_port: int, worker_port: int, workers: int) -> tuple[int, int]
 
 
 def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
+    return try_port("127.0.0.1", port) is Port.FREE
 
 
 def _is_ready(endpoint: Endpoint) -> bool:
-    # Proxies of the environment are not for this machine's own processes.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"{endpoint.health}/readyz", timeout=2) as answer:
-            return bool(answer.status == 200)
-    except (OSError, urllib.error.URLError):
+        return get(f"{endpoint.health}/readyz", timeout_s=2.0).status == HTTPStatus.OK
+    except OSError:
         return False

@@ -1,9 +1,9 @@
 """Which reports of this worker's accounts are one message: decided in memory, before Redis is asked.
 
-Accounts are told apart here, so that to the rest of the pool the observer is the shard: a report that leaves this
-table as new is one that this worker has not seen from any of its accounts. By sequence first; by content, within the
-same second, where one of the two has no sequence. An account that has reported an entry never matches it again, which
-is what keeps honest repeats apart.
+Accounts are told apart here, so that to the rest of the deployment the observer is this worker: a report that leaves
+this table as new is one that this worker has not seen from any of its accounts. By sequence first; by content, within
+the same second, where one of the two has no sequence. An account that has reported an entry never matches it again,
+which is what keeps honest repeats apart.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 SAME_SEQUENCE_S = 3600
 """A sequence says "the same" only within an hour: 16 bits wrap after 65 536 messages."""
 _KEPT_CHARS = 200
+_LOOK_S = 1.0
 _TWINS = 64
 """Messages of one person with one content in one second that are told apart; further ones cost no more time."""
 
@@ -118,15 +119,23 @@ class Group:
 class Table:
     """The match table of one worker, bounded by count and age."""
 
-    def __init__(self, keys: Keys, *, max_entries: int, keep_s: float) -> None:
+    def __init__(self, keys: Keys, *, max_entries: int, keep_s: float, keep_plain_s: float) -> None:
+        """`keep_s` is for groups where all ends report sequences: Redis knows those messages again by themselves.
+
+        Where one does not, Redis believes this worker that it has told two messages apart, so it must remember
+        (`keep_plain_s`) as long as a report may still come.
+        """
         self._keys = keys
         self._max_entries = max_entries
         self._keep_s = keep_s
+        self._keep_plain_s = max(keep_s, keep_plain_s)
         self._groups: dict[str, Group] = {}
         self._order: deque[Entry] = deque()
+        self._plain_order: deque[Entry] = deque()
+        self._look_at = 0.0
 
     def __len__(self) -> int:
-        return len(self._order)
+        return len(self._order) + len(self._plain_order)
 
     def group(self, space: str) -> Group:
         group = self._groups.get(space)
@@ -136,8 +145,7 @@ class Table:
 
     def observe(self, message: Message, space: str, now: float) -> tuple[Standing, Entry]:
         """Match a report; `now` is monotonic. An entry that is new is remembered, another observer is added to it."""
-        order = self._order
-        if order and (now - order[0].born > self._keep_s or len(order) >= self._max_entries):
+        if now >= self._look_at or len(self._order) + len(self._plain_order) >= self._max_entries:
             self._forget(now)
         group = self._groups.get(space)
         if group is None:
@@ -168,7 +176,7 @@ class Table:
                         group.seqs[seq] = entry
                     return self._seen(entry, message)
         entry = Entry(message, group, now, body)
-        order.append(entry)
+        (self._plain_order if group.plain else self._order).append(entry)
         group.living += 1
         if seq is not None:
             group.seqs[seq] = entry
@@ -197,26 +205,38 @@ class Table:
                 entry.marks.append(mark)
 
     def _forget(self, now: float) -> None:
-        order = self._order
-        while order and (now - order[0].born > self._keep_s or len(order) >= self._max_entries):
+        order, plain = self._order, self._plain_order
+        while order and now - order[0].born > self._keep_s:
             entry = order.popleft()
-            group = entry.group
-            group.living -= 1
-            if entry.seq is not None and group.seqs.get(entry.seq) is entry:
-                del group.seqs[entry.seq]
-            if entry.marks is not None:
-                for mark in entry.marks:
-                    if group.marks.get(mark) is entry:
-                        del group.marks[mark]
-            if group.plain and entry.body is not None:
-                key = (entry.body, entry.time_s)
-                twins = group.bodies.get(key)
-                if twins is not None and entry in twins:
-                    twins.remove(entry)
-                    if not twins:
-                        del group.bodies[key]
-            if group.living == 0:
-                self._groups.pop(group.space, None)
+            if entry.group.plain:
+                plain.append(entry)
+            else:
+                self._drop(entry)
+        while plain and now - plain[0].born > self._keep_plain_s:
+            self._drop(plain.popleft())
+        # Those that Redis knows by their sequence go first.
+        while len(order) + len(plain) >= self._max_entries:
+            self._drop((order or plain).popleft())
+        self._look_at = now + _LOOK_S
+
+    def _drop(self, entry: Entry) -> None:
+        group = entry.group
+        group.living -= 1
+        if entry.seq is not None and group.seqs.get(entry.seq) is entry:
+            del group.seqs[entry.seq]
+        if entry.marks is not None:
+            for mark in entry.marks:
+                if group.marks.get(mark) is entry:
+                    del group.marks[mark]
+        if group.plain and entry.body is not None:
+            key = (entry.body, entry.time_s)
+            twins = group.bodies.get(key)
+            if twins is not None and entry in twins:
+                twins.remove(entry)
+                if not twins:
+                    del group.bodies[key]
+        if group.living == 0:
+            self._groups.pop(group.space, None)
 
 
 class Sighting:

@@ -16,6 +16,7 @@ import structlog
 
 from pallas.claims import Claims, Verdict
 from pallas.errors import LeaseLost, SendUnknown
+from pallas.failure import describe
 from pallas.identity import is_stale
 from pallas.levels import Level, People
 from pallas.model import Lane, Message, Notice, Outcome, Reason
@@ -161,8 +162,6 @@ class Pipeline:
             case Column.REFUSED:
                 meters.refused[stop.reason] += 1
 
-    # At the door.
-
     def _room(self, _: Report) -> Stop | None:
         if self.draining:
             return DRAINING
@@ -219,12 +218,10 @@ class Pipeline:
         report.bucket = self._keys.bucket(space)
         return None
 
-    # The winner's way.
-
     async def _claimed(self, report: Report) -> Stop | None:
         claim = report.attempt()
         try:
-            verdict = await self._claims.take(claim, report.body, self._stale_s)
+            verdict = await self._claims.take(claim, report.body, self._patience(report))
         finally:
             self._meters.pending -= 1
         if verdict is Verdict.WON:
@@ -236,6 +233,11 @@ class Pipeline:
         if report.route.lane is Lane.FANOUT:
             self._tasks.start(self._answer_too(report), "fanout")
         return OTHER_SHARD
+
+    def _patience(self, report: Report) -> float:
+        """Seconds until the report is too old to be answered."""
+        limit = self._stale_s if isinstance(report, MessageReport) else self._notice_stale_s
+        return max(0.0, min(limit, report.said_at + limit - self._clock.wall_s()))
 
     async def _permitted(self, report: Report) -> Stop | None:
         needed = report.route.handler.level
@@ -251,10 +253,9 @@ class Pipeline:
             return LEASE_LOST
         except Exception as error:
             # The author's mistake is an outcome; it must not end anything but this run.
-            if isinstance(error, SendUnknown) and actions.in_doubt:
-                _log.error("send.unknown", **report.fields(), error=str(error))
-            else:
-                _log.error("handler.failed", **report.fields(), source=handler.source, exc_info=error)
+            # Its words may be what a person wrote: only its kind and its place are told.
+            event = "send.unknown" if isinstance(error, SendUnknown) and actions.in_doubt else "handler.failed"
+            _log.error(event, **report.fields(), source=handler.source, **describe(error))
             return SENT_UNKNOWN if actions.in_doubt else HANDLER_ERROR
         finally:
             actions.end()
@@ -265,5 +266,5 @@ class Pipeline:
 
     async def _answer_too(self, report: Report) -> None:
         """A fan-out handler runs for every account; the message's outcome is the claim holder's."""
-        if await self._permitted(report) is None:
-            await self._handled(report)
+        if await self._permitted(report) is None and (stop := await self._handled(report)) is SENT_UNKNOWN:
+            self._enter(stop)

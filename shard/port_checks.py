@@ -1,4 +1,4 @@
-"""Whether hub and workers can listen where the settings say; for `pallas doctor`.
+"""Whether hub and workers can listen on a port, and what `pallas doctor` tells of it.
 
 A port that one of our own running processes holds is as good as a free one. Nothing is connected to but ourselves.
 """
@@ -13,6 +13,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from pallas.errors import PallasError
+from shard.endpoints import running as running_here
 from shard.finding import Check, Finding, Level
 from shard.health import Process
 
@@ -44,6 +46,32 @@ def port_findings(settings: Settings, running: Sequence[Process]) -> list[Findin
         name = "PALLAS_WORKER_PORT (--worker-port; worker K listens on it + K)"
         found += [_wanted(Check.WORKERS, settings.host, settings.worker_port + each, name) for each in ids]
     return found
+
+
+def refuse_taken(settings: Settings, workers: int) -> None:
+    """Raise PallasError where a hub and workers 0 to `workers` - 1 could not listen; it names each port."""
+    host, base = settings.host, settings.worker_port
+    wanted = [("the hub", settings.hub_port, "PALLAS_HUB_PORT")]
+    setting = "PALLAS_WORKER_PORT (shard K listens on it + K)"
+    wanted += [(f"shard {shard}", base + shard, setting) for shard in range(workers)]
+    ours = {urlsplit(each.health).port: f"{each.name} of this data folder" for each in running_here(settings.data_dir)}
+    problems = []
+    for who, port, name in wanted:
+        match try_port(host, port):
+            case Port.FREE:
+                continue
+            case Port.BUSY:
+                problem = f"in use by {ours.get(port, 'another process')}); free the port, or set another {name}"
+            case Port.FORBIDDEN:
+                problem = f"this user may not); set another {name}, above 1023"
+            case Port.NOT_HERE:
+                raise PallasError(
+                    f"this machine cannot listen on the address {host}: set PALLAS_HOST to 127.0.0.1, to 0.0.0.0 or to "
+                    "an address of this machine"
+                )
+        problems.append(f"{who} cannot listen on {host}:{port} ({problem}")
+    if problems:
+        raise PallasError("\n".join(problems))
 
 
 def try_port(host: str, port: int) -> Port:

@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from pallas.keys import Keys
+from pallas.keys import PRESENCE_TTL_S, Keys
 from pallas.redis import Redis, script
 from shard.registry import Lease
 from shard.roster import Account, Roster
@@ -42,12 +42,13 @@ class PresenceBook:
         self._lease = lease
         self._roster = roster
         self._purge_ms = int(purge_s * 1000)
+        self._leaving = False
         self._put = script("presence_put")
         self._drop = script("presence_drop")
 
     async def put(self, account: Account) -> None:
         """Write one account's entry now."""
-        if not self._lease.epoch:
+        if not self._lease.epoch or self._leaving:
             return
         written = await self._redis.run(
             self._put,
@@ -57,6 +58,7 @@ class PresenceBook:
                 epoch=self._lease.epoch,
                 connected_ms=int(account.connected_at * 1000),
                 purge_ms=self._purge_ms,
+                keep_s=PRESENCE_TTL_S,
                 record=json.dumps(self._record(account), ensure_ascii=False, separators=(",", ":")),
             ),
         )
@@ -80,7 +82,8 @@ class PresenceBook:
                 _log.warning("presence.purged", bot_id=presence.bot_id, shard_id=presence.record.get("shard_id"))
 
     async def clear(self, bot_ids: Iterable[str]) -> None:
-        """Remove the entries of these accounts, on the way out."""
+        """Remove the entries of these accounts, on the way out; nothing is written after that."""
+        self._leaving = True
         await asyncio.gather(*(self.drop(bot_id) for bot_id in bot_ids))
 
     async def _dropped(self, bot_id: str, epoch: str) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pallas.clock import Clock
 from pallas.deployment import DataDir
-from pallas.errors import EmbeddedServerError, PallasError, RedisError, SettingsError
+from pallas.errors import EmbeddedServerError, PallasError, RedisError, RedisRefused, SettingsError
 from pallas.keys import Keys
 from pallas.procs import spawn
 from pallas.redact import KnownSecrets
@@ -163,6 +163,8 @@ async def _server(settings: Settings, clock: Clock, target: RedisTarget, *, embe
     except RedisError as error:
         secrets = KnownSecrets((*settings.secret_values(), target.password, target.sentinel_password))
         why = visible(secrets.redact(str(error)), _LONGEST)
+        if isinstance(error, RedisRefused):
+            return [_refused(settings, target, why)]
         return [_silent(settings, why) if embedded else _unreachable(settings, target, why)]
     finally:
         await redis.close()
@@ -182,6 +184,18 @@ def _silent(settings: Settings, why: str) -> Finding:
     )
 
 
+def _refused(settings: Settings, target: RedisTarget, why: str) -> Finding:
+    origin = settings.origin("redis_url")
+    return Finding(
+        Level.FAIL,
+        Check.REDIS,
+        "redis_refuses",
+        f"{target}: {why}",
+        f"correct user and password in PALLAS_REDIS_URL (from {origin}); what is special in a URL must be %-encoded",
+        {"target": target, "why": why, "origin": origin},
+    )
+
+
 def _unreachable(settings: Settings, target: RedisTarget, why: str) -> Finding:
     origin = settings.origin("redis_url")
     return Finding(
@@ -189,8 +203,7 @@ def _unreachable(settings: Settings, target: RedisTarget, why: str) -> Finding:
         Check.REDIS,
         "redis_unreachable",
         f"{target} cannot be used: {why}",
-        "see that the server runs, that this machine may reach its port, and that user and password are right "
-        f"(PALLAS_REDIS_URL, from {origin})",
+        f"see that the server runs and that this machine may reach its port (PALLAS_REDIS_URL, from {origin})",
         {"target": target, "why": why, "origin": origin},
     )
 
@@ -256,8 +269,9 @@ async def _prefix(settings: Settings, redis: Redis) -> list[Finding]:
             Check.PREFIX,
             "prefix_foreign",
             f"{prefix!r} belongs to another deployment ({theirs[:8]}…; the id of {settings.data_dir} is {own})",
-            "name that deployment's data folder with --data, or set PALLAS_REDIS_PREFIX to a name of your own",
-            {"prefix": prefix, "theirs": theirs[:8], "ours": own, "folder": settings.data_dir},
+            "name that deployment's data folder with --data; if this is another machine of it, set "
+            f"PALLAS_DEPLOYMENT_ID={theirs} here; or set PALLAS_REDIS_PREFIX to a name of your own",
+            {"prefix": prefix, "theirs": theirs[:8], "id": theirs, "ours": own, "folder": settings.data_dir},
         )
     ]
 

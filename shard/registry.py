@@ -17,7 +17,7 @@ import structlog
 
 from pallas.clock import Clock
 from pallas.errors import LeaseLost, RedisError, ShardTaken
-from pallas.keys import Keys
+from pallas.keys import LEASES_TTL_MS, Keys
 from pallas.redis import Redis, script
 
 _log = structlog.get_logger()
@@ -81,6 +81,7 @@ class Lease:
             await self._is_held.wait()
 
     def is_held(self) -> bool:
+        """Whether a lease is held that surely has not lapsed."""
         return self._clock.mono() < self._valid_until
 
     async def take(self) -> None:
@@ -95,6 +96,7 @@ class Lease:
                 epoch=self._keys.epoch,
                 shard=wanted,
                 life_ms=int(self._life_s * 1000),
+                keep_ms=LEASES_TTL_MS,
                 attempt=self._attempt,
                 after=self._last_epoch,
                 info=self._encoded(),
@@ -114,7 +116,10 @@ class Lease:
         _log.info("lease.taken", shard_id=shard, epoch=self.epoch)
 
     async def keep(self) -> None:
-        """Renew for ever; after a lapse, take a new epoch under the same id as soon as that is free."""
+        """Renew for ever; after a lapse, take a new epoch under the same id.
+
+        Raises ShardTaken where the id is another worker's by then: this one would stay deaf.
+        """
         while True:
             await asyncio.sleep(self._life_s / 3)
             try:
@@ -122,8 +127,6 @@ class Lease:
                     await self._start_over()
                 else:
                     await self._renew()
-            except ShardTaken as error:
-                _log.error("lease.taken_by_other", shard_id=self.shard_id, detail=str(error))
             except RedisError as error:
                 _log.warning("lease.unreachable", shard_id=self.shard_id, error=str(error))
 
@@ -137,6 +140,7 @@ class Lease:
                 shard=self.shard_id,
                 epoch=self.epoch,
                 life_ms=int(self._life_s * 1000),
+                keep_ms=LEASES_TTL_MS,
                 info=self._encoded(),
             ),
         )

@@ -40,6 +40,11 @@ class Report(ABC):
         self.route: Route
         self.claim: Claim | None = None
 
+    @property
+    @abstractmethod
+    def said_at(self) -> int:
+        """When it was said or happened, by the reporting end: Unix seconds."""
+
     @abstractmethod
     def attempt(self) -> Claim:
         """A claim on this report's entry."""
@@ -71,6 +76,10 @@ class MessageReport(Report):
         self.message = message
         self.entry: Entry
 
+    @property
+    def said_at(self) -> int:
+        return self.message.time_s
+
     def space(self) -> str:
         message = self.message
         if message.group_id:
@@ -94,7 +103,7 @@ class MessageReport(Report):
 
     def level(self, people: People) -> Level:
         sender = sender_of(self.message)
-        return level_of(sender.user_id, sender.role, people)
+        return level_of(sender.user_id, sender.role if self.message.group_id else "", people)
 
     def context(self, actions: Actions) -> EventContext:
         return Context(self.message, self.route, actions)
@@ -115,6 +124,10 @@ class NoticeReport(Report):
         self.time_s = time_s
         self.sighting: Sighting
         self.bucket: Bucket
+
+    @property
+    def said_at(self) -> int:
+        return self.time_s
 
     def space(self) -> str:
         notice = self.notice

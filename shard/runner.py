@@ -60,7 +60,7 @@ class Runner:
         self._told_sockets = False
         self._stopping = False
         self._running: dict[Run, None] = {}
-        self._beat = time.monotonic()
+        self._asked = self._heard = 0.0
         self._thread.start()
 
     @property
@@ -76,6 +76,8 @@ class Runner:
 
         What the handler raises is raised here, for the caller to classify.
         """
+        if self._stopping:
+            return Reason.SHUTDOWN
         result: asyncio.Future[Any] = self._sockets.create_future()
         run = Run(handler, context, time.monotonic() + (handler.timeout_s or self._timeout_s), result)
         self._running[run] = None
@@ -100,6 +102,8 @@ class Runner:
 
     def watch(self) -> None:
         """Cancel runs past their limit and measure how late the handler loop is; called about once a second."""
+        if self._stopping:
+            return
         now = time.monotonic()
         for run in list(self._running):
             if run.due <= now and not run.expired:
@@ -109,11 +113,15 @@ class Runner:
                 if not run.result.done():
                     run.result.cancel()
         self._meters.running = len(self._running)
-        self._meters.handler_lag_s = max(0.0, now - self._beat - 1.0)
-        self._handlers.call_soon_threadsafe(self._note_beat)
+        if self._heard < self._asked:
+            self._meters.handler_lag_s = now - self._asked
+            return
+        self._meters.handler_lag_s = self._heard - self._asked
+        self._asked = now
+        self._handlers.call_soon_threadsafe(self._hear)
 
-    def _note_beat(self) -> None:
-        self._beat = time.monotonic()
+    def _hear(self) -> None:
+        self._heard = time.monotonic()
 
     # On the handlers' loop from here on.
 

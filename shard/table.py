@@ -23,7 +23,6 @@ class Tone(StrEnum):
     WARNING = "33"
     BAD = "31;1"
     QUIET = "2"
-    STRONG = "1"
 
 
 @dataclass(slots=True, frozen=True)

@@ -12,21 +12,22 @@ import json
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from pallas.addresses import reachable
 from pallas.claims import Claims
 from pallas.clock import Clock
 from pallas.deployment import DataDir
-from pallas.errors import ForeignDeployment, RedisError, SettingsError, ShardTaken
+from pallas.errors import RedisError, RedisRefused, ShardTaken
 from pallas.keys import WORKER_TTL_S, Keys
 from pallas.levels import People
-from pallas.metrics import MeterCollector, Meters, exposition
+from pallas.metrics import Meters
 from pallas.onebot.decode import Limits
-from pallas.onebot.listener import Listener, ListenerSettings, Page
-from pallas.redis import Redis, fatal_problems
+from pallas.onebot.listener import Listener, ListenerSettings
+from pallas.redis import Redis
 from pallas.tasks import Tasks, every
 from pallas.version import VERSION
 from shard.actions import Calls
@@ -34,7 +35,9 @@ from shard.endpoints import Endpoint, publish, withdraw
 from shard.fleet import Fleet
 from shard.matching import NoticeTable, Table
 from shard.pipeline import Pipeline
+from shard.prefix import own_prefix
 from shard.presence import PresenceBook
+from shard.probes import Probes
 from shard.reception import Reception
 from shard.redis_view import RedisView
 from shard.registry import Lease
@@ -50,6 +53,10 @@ _log = structlog.get_logger()
 _RETRY_S = 1.0
 _PUBLISH_S = 1.0
 _SUPPRESSED_S = 10.0
+_LAST_CLAIMS_S = 1.5
+_GOODBYE_S = 4.0
+_LATE_S = 60.0
+"""A message is remembered so much longer than it may still be reported: clocks differ, and Redis may be slow."""
 _LAG_S = 0.25
 
 
@@ -78,6 +85,8 @@ class Worker:
         self._token = settings.onebot_token.get_secret_value() if settings.onebot_token else ""
         self._folder = DataDir(settings.data_dir)
         self._tasks = Tasks()
+        self._beats = Tasks()
+        self._stopped = False
         self._started_at = clock.wall_s()
         self._rtt_ms: float | None = None
         self._listener: Listener | None = None
@@ -85,21 +94,41 @@ class Worker:
         self.meters = Meters()
         self.keys = Keys(settings.redis_prefix)
         self.lease = Lease(
-            redis, self.keys, clock, shard_id=settings.shard_id, life_s=settings.lease_s, info=self._info
+            redis,
+            self.keys,
+            clock,
+            shard_id=settings.shard_id,
+            life_s=settings.lease_s,
+            info=self._info,
+            lost=self._count_lapse,
         )
         self.roster = Roster()
         self.fleet = Fleet(redis, self.keys, clock, settings.accounts)
         self.presence = PresenceBook(redis, self.keys, self.lease, self.roster, purge_s=settings.presence_purge_s)
         self.claims = Claims(redis, self.lease, self._tasks, self.meters, ttl_s=settings.claim_ttl_s)
-        self.calls = Calls(self.roster, self.claims, self.meters, clock, timeout_s=settings.action_timeout_s)
+        self.calls = Calls(
+            self.roster,
+            self.claims,
+            self.meters,
+            clock,
+            timeout_s=settings.action_timeout_s,
+            is_leased=self.lease.is_held,
+        )
         self.runner = Runner(self.meters, timeout_s=settings.handler_timeout_s, make_loop=make_loop)
         self.pipeline = Pipeline(
             app=app,
             fleet=self.fleet,
             keys=self.keys,
-            table=Table(self.keys, max_entries=settings.match_entries, keep_s=settings.match_keep_s),
+            table=Table(
+                self.keys,
+                max_entries=settings.match_entries,
+                keep_s=settings.match_keep_s,
+                keep_plain_s=settings.stale_s + _LATE_S,
+            ),
             notices=NoticeTable(
-                max_entries=settings.match_entries, keep_s=settings.match_keep_s, clocks_s=NOTICE_CLOCKS_S
+                max_entries=settings.match_entries,
+                keep_s=settings.notice_stale_s + _LATE_S,
+                clocks_s=NOTICE_CLOCKS_S,
             ),
             claims=self.claims,
             calls=self.calls,
@@ -135,7 +164,7 @@ class Worker:
     @property
     def url(self) -> str:
         """Where protocol ends of this machine connect."""
-        return f"ws://{_reachable(self._settings.host)}:{self.port}{self._settings.onebot_path}"
+        return f"ws://{reachable(self._settings.host)}:{self.port}{self._settings.onebot_path}"
 
     async def start(self) -> None:
         """Open the port and take the lease. Raises ShardTaken, ForeignDeployment, SettingsError or OSError.
@@ -150,19 +179,19 @@ class Worker:
         else:
             joined = await self._join(forever=False)
         await self._listen()
-        settings, start = self._settings, self._tasks.start
-        start(self.lease.keep() if joined else self._join_late(), "lease.keep")
+        settings = self._settings
+        self._vital(self.lease.keep() if joined else self._join_late(), "lease.keep")
         self._beat(settings.presence_refresh_s, self.presence.refresh, "presence.refresh")
         self._beat(settings.presence_purge_s / 4, self.presence.purge, "presence.purge")
         self._beat(min(5.0, settings.presence_refresh_s), self._know_fleet, "fleet.refresh")
         self._beat(_PUBLISH_S, self._publish, "worker.publish")
         self._beat(_SUPPRESSED_S, self._say_suppressed, "log.suppressed")
-        start(self._watch(), "worker.watch")
+        self._vital(self._watch(), "worker.watch")
         # What lives now lives as long as the process: the collector need not look at it again.
         gc.collect()
         gc.freeze()
-        # Nearly all garbage dies young; a full look at 100 000 remembered messages would stop the loop for 40 ms.
-        gc.set_threshold(20_000, 1000, 1000)
+        # Nearly all garbage dies young; a look at 100 000 remembered messages stops the loop for 40 ms, so it is rare.
+        gc.set_threshold(20_000, 50, 1000)
 
     def _warn(self) -> None:
         settings = self._settings
@@ -180,8 +209,10 @@ class Worker:
         """Take the id; False where Redis does not answer and `forever` is not wanted."""
         while True:
             try:
-                await self._own_prefix()
+                await own_prefix(self._redis, self.keys, self._clock, self._deployment())
                 await self.lease.take()
+            except RedisRefused:
+                raise
             except RedisError as error:
                 if not said:
                     _log.warning(
@@ -205,26 +236,15 @@ class Worker:
             await asyncio.sleep(_RETRY_S)
 
     async def _join_late(self) -> None:
-        try:
-            await self._join(forever=True, said="redis")
-        except (ShardTaken, ForeignDeployment, SettingsError) as error:
-            self._failed.set_exception(error)
-            return
+        await self._join(forever=True, said="redis")
         await self.lease.keep()
 
-    async def _own_prefix(self) -> None:
-        """Refuse a server that would forget claims, and a prefix that is another deployment's."""
-        problems = await fatal_problems(self._redis, self._clock)
-        if problems:
-            raise SettingsError("; ".join(problems))
-        ours = self._settings.deployment_id or self._folder.deployment_id()
-        theirs = await self._redis.execute("SET", self.keys.deployment, ours, "NX", "GET")
-        if theirs is not None and theirs.decode() != ours:
-            raise ForeignDeployment(
-                f"the Redis prefix {self.keys.prefix!r} belongs to another deployment ({theirs.decode()[:8]}…, ours is "
-                f"{ours[:8]}…). If this is another machine of the same deployment, set PALLAS_DEPLOYMENT_ID="
-                f"{theirs.decode()} here; if it is a deployment of its own, set another PALLAS_REDIS_PREFIX"
-            )
+    def _deployment(self) -> str:
+        return self._settings.deployment_id or self._folder.deployment_id()
+
+    def _probes(self) -> Probes:
+        view = RedisView(self._redis, self.keys, self._clock, name=f"worker-{self.lease.shard_id}", purge_s=0)
+        return Probes(view, self.meters, self._clock, self._obstacle)
 
     async def _listen(self) -> None:
         settings = self._settings
@@ -240,7 +260,7 @@ class Worker:
             ),
             self.reception,
             self._clock,
-            pages={"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics},
+            pages=self._probes().pages(),
             handshakes=self._count_handshake,
         )
         try:
@@ -252,7 +272,7 @@ class Worker:
                 f"shard {self.lease.shard_id} cannot listen on {settings.host}:{self.port} ({_words(error)}); "
                 "free the port, or set another PALLAS_WORKER_PORT (shard K listens on it + K)",
             ) from error
-        base = f"http://{_reachable(settings.host)}:{self.port}"
+        base = f"http://{reachable(settings.host)}:{self.port}"
         publish(settings.data_dir, Endpoint(f"worker-{self.lease.shard_id}", os.getpid(), self.url, base))
         _log.info("worker.listening", shard_id=self.lease.shard_id, url=self.url, app=self._app.name)
 
@@ -262,17 +282,25 @@ class Worker:
         await asyncio.shield(self._failed)
 
     async def stop(self) -> None:
-        """Finish the work in hand, then let go: presence, lease and links, in this order."""
+        """Finish the work in hand, then let go: presence, lease and links, in this order. Once."""
+        if self._stopped:
+            return
+        self._stopped = True
         self.pipeline.draining = True
         limit = self._clock.mono() + self._settings.drain_grace_s
         while (len(self.runner) or self.meters.pending) and self._clock.mono() < limit:  # noqa: ASYNC110  (once)
             await asyncio.sleep(0.02)
-        # Before the lease goes: what is cut off here still has its outcome to record.
+        # Before the lease goes: what is cut off here, and what Redis grants from here on, has an outcome to record.
         await self.runner.stop()
-        await asyncio.sleep(0)
+        limit = self._clock.mono() + _LAST_CLAIMS_S
+        while self.meters.pending and self._clock.mono() < limit:  # noqa: ASYNC110  (once)
+            await asyncio.sleep(0.02)
         try:
-            async with asyncio.timeout(3.0):
+            async with asyncio.timeout(_GOODBYE_S):
                 await self.claims.settled(2.0)
+                await self._publish()
+                # No beat may write again what is taken away now.
+                await self._beats.stop()
                 await self.presence.clear([account.bot_id for account in self.roster])
                 await self.lease.release()
         except (RedisError, TimeoutError) as error:
@@ -282,11 +310,24 @@ class Worker:
         if self._listener is not None:
             await self._listener.stop()
             withdraw(self._settings.data_dir, f"worker-{self.lease.shard_id}")
+        await self._beats.stop()
         await self._tasks.stop()
         _log.info("worker.stopped", shard_id=self.lease.shard_id)
 
     def _beat(self, seconds: float, work: Callable[[], Awaitable[object]], name: str) -> None:
-        self._tasks.start(every(seconds, work, name=name), name)
+        self._beats.start(every(seconds, work, name=name), name)
+
+    def _vital(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Without this work the worker is deaf: its end ends the worker."""
+
+        async def until_it_fails() -> None:
+            try:
+                await work
+            except Exception as error:
+                if not self._failed.done():
+                    self._failed.set_exception(error)
+
+        self._beats.start(until_it_fails(), name)
 
     async def _know_fleet(self) -> None:
         await self.fleet.announce(list(self.roster))
@@ -331,35 +372,18 @@ class Worker:
             "started_at": self._started_at,
         }
 
+    def _count_lapse(self) -> None:
+        self.meters.lapses += 1
+
     def _count_handshake(self, result: str) -> None:
         self.meters.handshakes[result] += 1
 
-    async def _healthz(self) -> Page:
-        return Page(200, b"ok\n")
-
-    async def _readyz(self) -> Page:
+    def _obstacle(self) -> str:
         if self.pipeline.draining:
-            return Page(503, b"draining\n")
-        if not self.lease.is_held():
-            return Page(503, b"no_lease\n")
-        view = RedisView(self._redis, self.keys, self._clock, name=f"worker-{self.lease.shard_id}", purge_s=0)
-        readiness = await view.ready()
-        return Page(200 if readiness.ready else 503, f"{readiness.reason}\n".encode())
-
-    async def _metrics(self) -> Page:
-        body = exposition(MeterCollector(self.meters))
-        return Page(200, body, "text/plain; version=0.0.4; charset=utf-8")
+            return "draining"
+        return "" if self.lease.is_held() else "no_lease"
 
 
 def _words(error: OSError) -> str:
     """The system's words for an error; asyncio's own repeat the address."""
     return os.strerror(error.errno) if error.errno else str(error)
-
-
-def _reachable(host: str) -> str:
-    """An address of this machine for a server that listens on `host`."""
-    if host in {"0.0.0.0", ""}:  # noqa: S104  (compared, not bound)
-        return "127.0.0.1"
-    if ":" in host:
-        return "[::1]" if host == "::" else f"[{host}]"
-    return host

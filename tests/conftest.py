@@ -19,7 +19,7 @@ _TASK_GRACE_S = 0.5
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No setting of the person who runs the tests reaches the product or its child processes."""
     for name in list(os.environ):
-        if name.startswith("PALLAS_") and not name.startswith("PALLAS_TEST_"):
+        if name.startswith("PALLAS_") and name != "PALLAS_TEST_BROWSER":
             monkeypatch.delenv(name)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,18 +18,19 @@ from pallas.clock import SystemClock
 from pallas.errors import PallasError
 from pallas.process import Stopping, say, unless
 from pallas.settings import load
-from pallas.simulate import Options
-from pallas.simulate import run as simulate
+from pallas.simulate import LedgerReport, Options, simulated
 from shard.endpoints import running
 from shard.machine import free_ports
-from webui.commands import Surroundings, deployment
-from webui.hub import announce_url
+from webui.commands import Surroundings, deployment, new_link
+from webui.hub import LINK_LIFE, announce
 
 if TYPE_CHECKING:
     from pallas.settings import Settings
-    from pallas.simulate import LedgerReport, Progress
+    from pallas.simulate import Progress
+    from pallas.simulate.ledger import Example
 
 WORKERS = 2
+_FORGET_S = 2.0
 
 
 def worker_urls(data_dir: Path) -> tuple[str, ...]:
@@ -43,8 +46,8 @@ def worker_urls(data_dir: Path) -> tuple[str, ...]:
 
 async def run_demo(options: Options, stopping: Stopping, *, as_json: bool) -> int:
     """Play against workers that run; exit code 1 if anything was lost or doubled."""
-    report = await _play(options, stopping, as_json=as_json)
-    return 0 if report is not None and report.ok else 1
+    async with _played(options, stopping, as_json=as_json) as report:
+        return 0 if report is not None and report.ok else 1
 
 
 async def run_all_in_one(
@@ -62,28 +65,40 @@ async def run_all_in_one(
     """
     folder = Path(tempfile.mkdtemp(prefix="pallas-demo-"))
     began = SystemClock().mono()
+    stopping.hurried.append(lambda: _forget(folder, as_json=as_json))
     try:
         own, around = _own_settings(settings, environ, folder)
         _tell("Starting an embedded Valkey, a hub and two workers …", as_json=as_json)
-        async with deployment(own, WORKERS, around, stopping) as machine:
+        async with deployment(own, WORKERS, around, stopping, throw_away=True) as machine:
             if machine is None:
                 return 0
             if not as_json:
-                announce_url(own, SystemClock(), machine.worker_urls, stream=sys.stdout)
+                announce(own, new_link(own), worker_urls=machine.worker_urls, stream=sys.stdout)
             token = own.onebot_token.get_secret_value() if own.onebot_token else ""
             chosen = options(tuple(machine.worker_urls), token)
             ready = f"All ready after {SystemClock().mono() - began:.1f} s."
             _tell(f"{ready} Connecting {chosen.accounts} simulated accounts of four protocol ends …", as_json=as_json)
-            report = await _play(chosen, stopping, as_json=as_json)
-            if report is None:
-                return 0
-            if sys.stdout.isatty() and not as_json:
-                _tell(f"Everything keeps running, look at {machine.hub_url}; press Ctrl-C to stop.", as_json=as_json)
-                await unless(stopping, machine.serve())
-            return 0 if report.ok else 1
+            async with _played(chosen, stopping, as_json=as_json) as report:
+                if report is None:
+                    return 0
+                if sys.stdout.isatty() and not as_json:
+                    _tell("Everything keeps running, its accounts stay connected; press Ctrl-C to stop.", as_json=False)
+                    say(f"  Look at it   {new_link(own)}   {LINK_LIFE}")
+                    await unless(stopping, machine.serve())
+                return 0 if report.ok else 1
     finally:
+        _forget(folder, as_json=as_json)
+
+
+def _forget(folder: Path, *, as_json: bool) -> None:
+    """Remove the folder, also while processes that were just killed still leave it."""
+    give_up = time.monotonic() + _FORGET_S
+    shutil.rmtree(folder, ignore_errors=True)
+    while folder.exists() and time.monotonic() < give_up:
+        time.sleep(0.02)
         shutil.rmtree(folder, ignore_errors=True)
-        _tell("Stopped: no process and no file of it is left.", as_json=as_json)
+    left = f"its folder {folder} could not be removed" if folder.exists() else "no process and no file of it is left"
+    _tell(f"Stopped: {left}.", as_json=as_json)
 
 
 def _own_settings(settings: Settings, environ: Mapping[str, str], folder: Path) -> tuple[Settings, Surroundings]:
@@ -102,21 +117,37 @@ def _own_settings(settings: Settings, environ: Mapping[str, str], folder: Path) 
     return loaded, Surroundings(own, folder)
 
 
-async def _play(options: Options, stopping: Stopping, *, as_json: bool) -> LedgerReport | None:
-    report = await unless(stopping, simulate(options, _silent if as_json else _progress))
-    if report is None:
-        return None
+@contextlib.asynccontextmanager
+async def _played(options: Options, stopping: Stopping, *, as_json: bool) -> AsyncIterator[LedgerReport | None]:
+    """The report of a run, printed; None where it was stopped. The accounts stay connected in the block."""
+    async with simulated(options, _silent if as_json else _progress) as simulation:
+
+        async def play() -> LedgerReport:
+            await simulation.connect()
+            return await simulation.play()
+
+        report = await unless(stopping, play())
+        if report is not None:
+            _print(report, simulation.ledger.sample(), as_json=as_json)
+        yield report
+
+
+def _print(report: LedgerReport, sample: Example | None, *, as_json: bool) -> None:
     row = report.as_dict()
     if as_json:
         say(json.dumps(row, ensure_ascii=False))
-        return report
+        return
+    if sample is not None:
+        reported, answer = len(sample.reported_by), sample.text.replace("ping", "pong", 1)
+        by = f"{reported} accounts report it" if reported > 1 else "one account reports it"
+        say(f"\n  For example: a person writes `{sample.text}` in group {sample.group};")
+        say(f"  {by}, and one of them ({sample.answered_by[0]}) answers `{answer}`.")
     say("\n  The ledger, kept outside the product:")
     for name in ("physical", "reports", "answered", "lost", "doubled"):
         say(f"    {name:<10}{row[name]:>8}")
     say("")
     if report.physical and not report.answered:
         say("  Nothing was answered: the workers must run the demo bot, `--app pallas.demo:app`.\n")
-    return report
 
 
 def _progress(progress: Progress) -> None:

@@ -14,6 +14,7 @@ import structlog
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
 
+from pallas.addresses import is_loopback
 from pallas.untrusted import visible
 from webui import origin
 from webui.answers import error
@@ -109,7 +110,7 @@ class Guard:
 
     def _local_scraper(self, request: HTTPConnection) -> Identity | None:
         """A metrics collector on this machine needs no token; one that a proxy speaks for does."""
-        local = origin.is_loopback(peer_of(request)) and not origin.forwarded(request.headers)
+        local = is_loopback(peer_of(request)) and not origin.forwarded(request.headers)
         wanted = request.scope["path"] == METRICS_PATH and "authorization" not in request.headers
         return Identity(How.LOOPBACK) if local and wanted else None
 

@@ -6,28 +6,34 @@ This is the one place where the hub's objects are built.
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import socket
 import sys
 from types import FrameType
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import structlog
 import uvicorn
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
+from pallas.addresses import is_everywhere, reachable
 from pallas.clock import Clock
 from pallas.deployment import DataDir
-from pallas.errors import ForeignDeployment, RedisError, SettingsError
+from pallas.errors import ForeignDeployment, RedisError, RedisRefused, SettingsError
 from pallas.keys import Keys
-from pallas.redis import Redis, fatal_problems
+from pallas.log_limit import LogLimit
+from pallas.redis import Redis
 from pallas.tasks import Tasks
 from shard.endpoints import Endpoint, publish, withdraw
+from shard.prefix import check_prefix
 from shard.redis_view import RedisView
 from webui.app import create_app
 from webui.auth import Auth
+from webui.dialled import Dialled
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pallas.settings import Settings
@@ -37,15 +43,14 @@ _SECRET = "hub-sessions"  # noqa: S105  (a file's name)
 _RETRY_S = 1.0
 _SHUTDOWN_S = 3
 
+LINK_LIFE = "(valid once, for 15 minutes)"
+
 
 class _Server(uvicorn.Server):
     """Leaves signals to the process that runs it."""
 
-    def install_signal_handlers(self) -> None:
-        """Nothing: `pallas.cli` owns them."""
-
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Not called, and nothing to do."""
+        """Nothing to do: `Hub.stop` is called."""
 
 
 class Hub:
@@ -92,7 +97,8 @@ class Hub:
             log_config=None,
             access_log=False,
             server_header=False,
-            ws="none",
+            # uvicorn wants a class and only calls it.
+            ws=cast("Any", functools.partial(Dialled, LogLimit(per_min=1), settings.worker_port)),
             lifespan="off",
             timeout_graceful_shutdown=_SHUTDOWN_S,
         )
@@ -118,24 +124,18 @@ class Hub:
         _log.info("hub.stopped")
 
     async def _check_redis(self) -> None:
-        """Once Redis answers, refuse one that forgets claims or is another deployment's."""
+        """Once Redis answers, refuse one that forgets decisions, that refuses us, or whose prefix is another's."""
+        ours = self._settings.deployment_id or self._folder.deployment_id()
         while True:
             try:
-                found = await fatal_problems(self._redis, self._clock)
-                owner = await self._redis.execute("GET", self._keys.deployment)
-                break
+                await check_prefix(self._redis, self._keys, self._clock, ours)
+            except (RedisRefused, SettingsError, ForeignDeployment) as error:
+                self._failed.set_exception(error)
+                return
             except RedisError:
                 await asyncio.sleep(_RETRY_S)
-        if found:
-            self._failed.set_exception(SettingsError("; ".join(found)))
-        elif owner is not None and owner.decode() != (self._settings.deployment_id or self._folder.deployment_id()):
-            self._failed.set_exception(
-                ForeignDeployment(
-                    f"the Redis prefix {self._keys.prefix!r} belongs to another deployment. If this is another "
-                    f"machine of the same deployment, set PALLAS_DEPLOYMENT_ID={owner.decode()} here; if it is a "
-                    "deployment of its own, set another PALLAS_REDIS_PREFIX"
-                )
-            )
+            else:
+                return
 
 
 def auth(settings: Settings, folder: DataDir, clock: Clock) -> Auth:
@@ -145,9 +145,7 @@ def auth(settings: Settings, folder: DataDir, clock: Clock) -> Auth:
 
 def hub_url(settings: Settings) -> str:
     """Where a browser on this machine finds the hub."""
-    host = settings.host
-    shown = "127.0.0.1" if host in {"0.0.0.0", "::"} else f"[{host}]" if ":" in host else host  # noqa: S104
-    return f"http://{shown}:{settings.hub_port}"
+    return f"http://{reachable(settings.host)}:{settings.hub_port}"
 
 
 def first_start(data_dir: Path) -> bool:
@@ -159,23 +157,26 @@ def first_start(data_dir: Path) -> bool:
     return True
 
 
-def announce(hub: Hub, stream: TextIO = sys.stderr) -> None:
-    """Print the hub's address with a link that signs in once. Never logged: the code is a secret."""
-    _print(hub.url, hub.sign_in_link(), stream)
+def announce(
+    settings: Settings,
+    link: str,
+    *,
+    worker_urls: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    stream: TextIO | None = None,
+) -> None:
+    """Print where the hub is, a link that signs in once, and where protocol ends connect.
 
-
-def announce_url(settings: Settings, clock: Clock, worker_urls: list[str], stream: TextIO = sys.stderr) -> None:
-    """The same for a hub that runs in another process, with where protocol ends connect."""
-    url = hub_url(settings)
-    code = auth(settings, DataDir(settings.data_dir), clock).issue_link()
-    _print(url, f"{url}/signin?code={code}", stream)
-    for shard, worker_url in enumerate(worker_urls):
-        print(f"  Worker {shard}    {worker_url}", file=stream)
-    print(file=stream, flush=True)
-
-
-def _print(url: str, link: str, stream: TextIO) -> None:
-    print(f"\n  Dashboard   {url}\n  Sign in     {link}   (valid once, for 15 minutes)", file=stream, flush=True)
+    Never logged: the link's code is a secret.
+    """
+    lines = ["", f"  Dashboard   {hub_url(settings)}"]
+    if is_everywhere(settings.host):
+        # Which of its addresses others can use, a machine does not know: behind a container or a router, none.
+        lines.append(f"              from other machines: http://<address of this machine>:{settings.hub_port}")
+    lines.append(f"  Sign in     {link}   {LINK_LIFE}")
+    lines += [f"  Worker {shard}    {url}" for shard, url in enumerate(worker_urls)]
+    lines += [line for note in notes for line in ("", f"  {note}")]
+    print(*lines, "", sep="\n", file=sys.stderr if stream is None else stream, flush=True)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -74,16 +74,6 @@ def navigation(method: str, headers: Mapping[str, str]) -> bool:
     )
 
 
-def is_loopback(peer: str) -> bool:
-    """Whether `peer` is an address of this machine."""
-    try:
-        address = ipaddress.ip_address(peer)
-    except ValueError:
-        return False
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return (mapped or address).is_loopback
-
-
 def forwarded(headers: Mapping[str, str]) -> bool:
     """Whether a proxy passed this request on, so that its peer address is not the visitor's."""
     return any(name in headers for name in ("forwarded", "x-forwarded-for", "x-real-ip", "via"))

@@ -6,25 +6,15 @@ as its string form, never on text that a person typed or a bot sends.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 # A parameter never holds a bare bracket, so a broken code ends the attempt at the next one: no quadratic scan.
 _CODE: Final = re.compile(r"\[CQ:([A-Za-z0-9_.-]+)((?:,[^\[\]]*)?)\]")
-_TYPE: Final = re.compile(r"[A-Za-z0-9_.-]+")
-_KEY: Final = re.compile(r"[^,=\[\]&]+")
-
-
-def escape(text: str, *, parameter: bool = False) -> str:
-    """`text` with the characters that mean something in a CQ string escaped; in a parameter the comma as well."""
-    text = text.replace("&", "&amp;").replace("[", "&#91;").replace("]", "&#93;")
-    return text.replace(",", "&#44;") if parameter else text
 
 
 def unescape(text: str, *, parameter: bool = False) -> str:
-    """The reverse of `escape`; an ampersand that begins no known escape stays."""
+    """`text` without its escapes; in a parameter the comma has one as well. Any other ampersand stays."""
     if "&" not in text:
         return text
     if parameter:
@@ -47,23 +37,6 @@ def parse(text: str) -> list[dict[str, Any]]:
     return segments
 
 
-def format_segments(segments: Iterable[Mapping[str, Any]]) -> str:
-    """The CQ string of segments; a type or key that the form cannot hold is left out, nested values become JSON."""
-    parts: list[str] = []
-    for segment in segments:
-        kind, data = str(segment["type"]), segment.get("data") or {}
-        if kind == "text":
-            parts.append(escape(_value(data.get("text"))))
-        elif _TYPE.fullmatch(kind):
-            parameters = "".join(
-                f",{key}={escape(_value(value), parameter=True)}"
-                for key, value in data.items()
-                if value is not None and _KEY.fullmatch(key)
-            )
-            parts.append(f"[CQ:{kind}{parameters}]")
-    return "".join(parts)
-
-
 def _parameters(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for parameter in text.split(","):
@@ -71,15 +44,3 @@ def _parameters(text: str) -> dict[str, str]:
         if key:
             found[key] = unescape(value, parameter=True) if "&" in value else value
     return found
-
-
-def _value(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return str(value)
-    return json.dumps(value, ensure_ascii=False)

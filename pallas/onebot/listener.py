@@ -8,7 +8,6 @@ code; a flood of them costs a bounded number of log lines.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -23,7 +22,9 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.protocol import State
 
+from pallas.addresses import is_loopback
 from pallas.clock import Clock
+from pallas.failure import describe
 from pallas.log_limit import LimitedLog, LogLimit
 from pallas.onebot.handshake import Handshake, Refused, read
 from pallas.onebot.link import Link
@@ -31,9 +32,7 @@ from pallas.onebot.link import Link
 _log = structlog.get_logger()
 _REFUSALS_PER_MIN = 6
 _CLOSE_TIMEOUT_S = 2.0
-GOING_AWAY = 1001
 BAD_DATA = 1007
-POLICY = 1008
 TOO_BIG = 1009
 SERVICE_RESTART = 1012
 
@@ -180,7 +179,7 @@ class Listener:
             request.headers.raw_items(),
             request.path,
             token=self._settings.token,
-            peer_is_loopback=_is_loopback(peer),
+            peer_is_loopback=isinstance(peer, tuple) and is_loopback(str(peer[0])),
             path=self._settings.path,
         )
         if isinstance(verdict, Refused):
@@ -231,7 +230,7 @@ class Listener:
                     raise
                 except Exception as error:
                     # A fault of ours must not cost the account its link, and must be seen.
-                    self.complaints.warning("frame.failed", type(error).__name__, link=link.number, exc_info=error)
+                    self.complaints.warning("frame.failed", type(error).__name__, link=link.number, **describe(error))
                     continue
                 if held_back is not None:
                     await held_back
@@ -246,17 +245,6 @@ class Listener:
             self._links.discard(link)
             link.lost()
             guests.closed(link, connection.close_code or 1006, connection.close_reason or "")
-
-
-def _is_loopback(peer: Any) -> bool:
-    if not isinstance(peer, tuple):
-        return False
-    try:
-        address = ipaddress.ip_address(str(peer[0]).partition("%")[0])
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_loopback)
 
 
 def _response(status: int, body: bytes, content_type: str) -> Response:

@@ -2,7 +2,7 @@
 
 The ends report one fault in many ways (see the table of retcodes in docs/protocol.md); what matters is whether the act
 may have happened all the same. Only that is decided here, by code and by the fixed beginnings that implementations
-print, never by free text.
+print, never by free text. The end's own words may repeat a message's body: they are handed on, never told.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ _LAGRANGE_UNKNOWN = frozenset({9000, 9057})
 _UNKNOWN_BEGINNINGS = {End.NAPCAT: ("Timeout: NTEvent",), End.LLONEBOT: ("invoke timeout",)}
 _ANY_BEGINNING = ("Timeout:", "invoke timeout")
 _GOCQ_SEND_ERROR = "SEND_MSG_API_ERROR"
+_LONGEST_WORDS = 500
 
 
 def data_of(reply: ActionReply, end: End, bot_id: str, name: str) -> Any:
@@ -24,11 +25,10 @@ def data_of(reply: ActionReply, end: End, bot_id: str, name: str) -> Any:
     if reply.ok:
         return reply.data
     text = f"account {bot_id}: {name} was refused with retcode {reply.retcode}"
-    if reply.message:
-        text += f" ({reply.message[:200]})"
+    words = reply.message[:_LONGEST_WORDS]
     if is_unknown(reply, end):
-        raise SendUnknown(f"{text}; the end cannot tell whether it was done", reply.retcode)
-    raise ActionFailed(text, reply.retcode)
+        raise SendUnknown(f"{text}; the end cannot tell whether it was done", reply.retcode, words=words)
+    raise ActionFailed(text, reply.retcode, words=words)
 
 
 def is_unknown(reply: ActionReply, end: End) -> bool:

@@ -177,7 +177,6 @@ def _message(body: dict[str, Any], bot_id: str, limits: Limits, end: End) -> Mes
         sender if type(sender) is dict else _NOTHING,
         _anonymous(anonymous) if anonymous else "",
         user_id == bot_id or body["post_type"] == "message_sent",
-        _NOTHING,
     )
 
 

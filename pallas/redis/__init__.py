@@ -4,7 +4,7 @@ from pallas.redis.batch import Command
 from pallas.redis.client import Redis, open_redis
 from pallas.redis.embedded import EmbeddedServer, find_endpoint
 from pallas.redis.probe import RedisFacts, Severity, fatal_problems, probe, problems
-from pallas.redis.scripts import script
+from pallas.redis.scripts import Script, script
 from pallas.redis.url import RedisKind, RedisTarget, parse_url
 from pallas.redis.valkey import binary_path
 
@@ -15,6 +15,7 @@ __all__ = [
     "RedisFacts",
     "RedisKind",
     "RedisTarget",
+    "Script",
     "Severity",
     "binary_path",
     "fatal_problems",

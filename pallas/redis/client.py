@@ -17,7 +17,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from pallas.errors import RedisUnavailable, ReplyError, ReplyUnknown, SettingsError
+from pallas.errors import RedisRefused, RedisUnavailable, ReplyError, ReplyUnknown, SettingsError
 from pallas.redis.batch import Batcher, Command, Transport
 from pallas.redis.cluster import ClusterTransport
 from pallas.redis.scripts import Script
@@ -27,6 +27,8 @@ from pallas.tasks import Tasks
 
 # hiredis declares the exact element types of a list it only reads.
 _pack: Callable[[Command], bytes] = pack_command  # type: ignore[assignment]
+
+_REFUSALS = (faults.AuthenticationError, faults.AuthorizationError, faults.NoPermissionError)
 
 CONNECTIONS = 4
 """Batches in flight at once; measured: more gain nothing, fewer let one slow reply hold back the rest."""
@@ -187,6 +189,9 @@ class _Pipe:
         except TimeoutError:
             await connection.disconnect(nowait=True)
             raise RedisUnavailable(f"cannot connect to Redis within {self._dead_after_s:g} s") from None
+        except _REFUSALS as error:
+            await connection.disconnect(nowait=True)
+            raise RedisRefused(f"Redis refuses the user name or password (PALLAS_REDIS_URL): {error}") from error
         except (faults.RedisError, OSError) as error:
             await connection.disconnect(nowait=True)
             raise RedisUnavailable(f"cannot connect to Redis: {error}") from error

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from pallas.errors import RedisUnavailable, ReplyError, ReplyUnknown
+from pallas.errors import RedisRefused, RedisUnavailable, ReplyError, ReplyUnknown
 from pallas.redis.batch import Command, Transport
 
 Address = tuple[str, int]
@@ -97,6 +97,9 @@ class ClusterTransport:
         for address in dict.fromkeys([*filter(None, self._owners), *self._seeds]):
             try:
                 (ranges,) = await self._node(address).exchange([("CLUSTER", "SLOTS")])
+            except RedisRefused:
+                # All nodes of a cluster have the same users.
+                raise
             except (RedisUnavailable, ReplyUnknown) as error:
                 ranges = error
             if isinstance(ranges, list):

@@ -134,7 +134,7 @@ async def probe(client: Executes, clock: Clock) -> RedisFacts:
 async def fatal_problems(client: Executes, clock: Clock) -> list[str]:
     """What makes this server unusable, each with its remedy; a start refuses on any. Raises as `probe`."""
     found = problems(await probe(client, clock))
-    return [f"{problem.text} {problem.remedy}" for problem in found if problem.severity is Severity.FATAL]
+    return [f"{problem.text}: {problem.remedy}" for problem in found if problem.severity is Severity.FATAL]
 
 
 def problems(facts: RedisFacts) -> list[Problem]:

@@ -15,6 +15,7 @@ from typing import NoReturn
 from urllib.parse import quote, unquote, unquote_to_bytes
 
 from pallas.errors import SettingsError
+from pallas.settings_values import REDIS_BEGINNINGS, REDIS_SCHEMES
 
 
 class RedisKind(StrEnum):
@@ -39,17 +40,15 @@ _FORMS = {
     "redis+cluster": "redis+cluster://[user:password@]host[:6379],host[:6379]",
     "rediss+cluster": "rediss+cluster://[user:password@]host[:6379],host[:6379][?tls_ca=…]",
 }
-_KINDS = {
+_PLAIN_KINDS = {
     "embedded": RedisKind.EMBEDDED,
     "memory": RedisKind.MEMORY,
     "redis": RedisKind.SINGLE,
-    "rediss": RedisKind.SINGLE,
     "unix": RedisKind.UNIX,
     "redis+sentinel": RedisKind.SENTINEL,
-    "rediss+sentinel": RedisKind.SENTINEL,
     "redis+cluster": RedisKind.CLUSTER,
-    "rediss+cluster": RedisKind.CLUSTER,
 }
+_KINDS = {scheme: _PLAIN_KINDS[scheme.replace("rediss", "redis", 1)] for scheme in REDIS_SCHEMES}
 _TLS_OPTIONS = ("tls_ca", "tls_cert", "tls_key")
 _SENTINEL_OPTIONS = ("sentinel_username", "sentinel_password")
 _HOST = re.compile(r"[^\W_]([\w.-]*\w)?")
@@ -90,8 +89,7 @@ class RedisTarget:
     @property
     def scheme(self) -> str:
         """The scheme `parse_url` reads this target from."""
-        plain = {RedisKind.SINGLE: "redis", RedisKind.SENTINEL: "redis+sentinel", RedisKind.CLUSTER: "redis+cluster"}
-        scheme = plain.get(self.kind, self.kind.value)
+        scheme = next(scheme for scheme, kind in _PLAIN_KINDS.items() if kind is self.kind)
         return scheme.replace("redis", "rediss", 1) if self.tls else scheme
 
     def url_with_secrets(self) -> str:
@@ -124,7 +122,7 @@ def parse_url(url: str) -> RedisTarget:
     scheme, mark, rest = url.partition("://")
     scheme = scheme.lower()
     if not mark or scheme not in _KINDS:
-        raise SettingsError(f"Redis URL {redact(url)}: not one of {', '.join(f'{name}://' for name in _KINDS)}")
+        raise SettingsError(f"Redis URL {redact(url)}: not one of {REDIS_BEGINNINGS}")
     kind = _KINDS[scheme]
     if kind in {RedisKind.EMBEDDED, RedisKind.MEMORY}:
         if rest:

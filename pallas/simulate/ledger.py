@@ -245,6 +245,13 @@ class Ledger:
             doubled_examples=tuple(self._example(*item) for item in doubled[:_EXAMPLES]),
         )
 
+    def sample(self) -> Example | None:
+        """One text that was said once and answered once, to be shown; the one most accounts reported."""
+        good = [
+            item for item in self._tallies.items() if item[1].sure == item[1].answered == 1 and item[0][1].isascii()
+        ]
+        return self._example(*max(good, key=lambda item: len(item[1].heard_by))) if good else None
+
     def _summed(self, name: Callable[[Account], str]) -> dict[str, dict[str, int]]:
         """What the accounts did, added up under the name each is given."""
         sums: dict[str, dict[str, int]] = {}

@@ -72,6 +72,12 @@ def test_each_service_publishes_and_checks_the_port_it_listens_on(document: dict
         assert service["environment"]["HEALTH_PORT"] == str(port), name
 
 
+def test_a_killed_worker_that_comes_back_waits_for_its_lease_to_lapse(document: dict[str, Any]) -> None:
+    workers = [service for name, service in _own(document["services"]).items() if "worker" in name]
+    assert len(workers) == 3
+    assert all("--wait" in service["command"] for service in workers)
+
+
 def test_services_refer_to_what_the_file_declares(document: dict[str, Any]) -> None:
     for name, service in document["services"].items():
         assert service.get("depends_on", {}).keys() <= document["services"].keys(), name

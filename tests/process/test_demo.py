@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import time
@@ -70,6 +71,9 @@ def test_demo_in_a_terminal_tells_what_it_does_and_stays_until_ctrl_c(
         assert demo.ended() == 0, demo.text
         text = demo.text
     assert "Stopped: no process" in text
+    assert text.count("/signin?code=") == 2
+    assert len(set(re.findall(r"/signin\?code=(\S+)", text))) == 2, "the closing line has a link of its own"
+    assert "For example: a person writes `ping " in text
     for expected in ("Starting an embedded Valkey", "/signin?code=", "Worker 0", "Worker 1", "lost", "doubled"):
         assert expected in text, text
     assert "Traceback" not in text
@@ -84,6 +88,19 @@ def test_ctrl_c_stops_the_demo_at_any_time(family: Family, tmp_path: Path, words
         demo.press_ctrl_c()
         assert demo.ended() in {0, 130}, demo.text
         assert "Traceback" not in demo.text
+
+
+@pytest.mark.usefixtures("no_process_left")
+@pytest.mark.parametrize("words", ["Starting an embedded", "first answer after"])
+def test_second_ctrl_c_does_not_wait_and_leaves_no_file_either(family: Family, tmp_path: Path, words: str) -> None:
+    with TerminalProcess(ALL_IN_ONE, family.environment, tmp_path) as demo:
+        demo.wait_for(words)
+        demo.press_ctrl_c()
+        demo.press_ctrl_c()
+        assert demo.ended() in {0, 130}, demo.text
+        assert "Stopped: no process and no file of it is left." in demo.text
+        assert "Traceback" not in demo.text
+        block_until(lambda: not family.members(), GONE_S, saying="its processes have ended")
 
 
 @pytest.mark.parametrize("when", ["starting", "under load"])

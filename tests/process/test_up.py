@@ -148,13 +148,14 @@ def test_killed_valkey_is_started_again_on_its_data(here: Site) -> None:
     "app, expected",
     [("no_such_bot:app", "no_such_bot"), ("pallas.demo:nothing", "nothing"), ("json:dumps", "not an App")],
 )
-def test_up_ends_where_its_workers_cannot_run(here: Site, app: str, expected: str) -> None:
+def test_a_mistake_in_the_bot_is_told_once_before_anything_is_started(here: Site, app: str, expected: str) -> None:
     up = here.start("up", "up", "--workers", "2", "--app", app)
     assert ended(up, 30) == 1
     assert expected in up.output()
-    assert "cannot run" in up.output()
+    assert up.output().count("pallas: app") == 1
     assert "Traceback" not in up.output()
-    assert len(events(up, "process.ended")) == 0
+    assert not events(up, "redis.started")
+    assert not (here.data / "redis").exists()
     assert not here.family.members()
 
 
@@ -166,7 +167,7 @@ def test_up_ends_where_a_port_is_taken(here: Site) -> None:
         up = here.start("up", "up", "--workers", "2", "--app", "pallas.demo:app")
         assert ended(up, 30) == 1
     said = up.output()
-    assert f"shard 1 cannot listen on 127.0.0.1:{here.worker_port + 1}" in said
+    assert said.count(f"shard 1 cannot listen on 127.0.0.1:{here.worker_port + 1}") == 1
     assert "PALLAS_WORKER_PORT" in said
     assert "Traceback" not in said
     assert not here.family.members()

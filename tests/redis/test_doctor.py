@@ -23,6 +23,7 @@ from pallas.redis import EmbeddedServer
 from pallas.redis.probe import ProblemCode
 from pallas.settings import Settings, load
 from shard.doctor import bad_settings, examine, exit_code, folder_findings, print_findings
+from shard.endpoints import Endpoint, publish
 from shard.finding import Check, Finding, Level, Translations
 from shard.port_checks import Port, try_port
 from tests.support.tree import ROOT
@@ -124,7 +125,9 @@ async def test_a_wrong_password_is_a_finding(
         client.config_set("requirepass", "the-right-password")
     url = f"redis://:a-wrong-password@127.0.0.1:{server.port}/0"
     codes = await found(settings(redis_url=url))
-    assert codes["redis_unreachable"].level is Level.FAIL
+    assert codes["redis_refuses"].level is Level.FAIL
+    assert "PALLAS_REDIS_URL, from" not in codes["redis_refuses"].what
+    assert "user and password in PALLAS_REDIS_URL" in codes["redis_refuses"].todo
     assert "a-wrong-password" not in repr(codes)
 
 
@@ -148,6 +151,8 @@ async def test_whose_the_prefix_is(settings: Callable[..., Settings], redis_url:
         assert foreign.level is Level.FAIL
         assert "11111111…" in foreign.what
         assert "PALLAS_REDIS_PREFIX" in foreign.todo
+        for todo in (foreign.todo, Translations("zh-CN").todo(foreign)):
+            assert "PALLAS_DEPLOYMENT_ID=11111111-2222-4333-8444-555555555555" in todo
         assert not given.data_dir.exists()
         client.set("pallas:deployment", DataDir(given.data_dir).deployment_id())
         assert (await found(given))["prefix_ours"].level is Level.OK
@@ -172,10 +177,8 @@ async def test_a_port_that_our_own_process_holds_is_judged_by_what_that_says(
 ) -> None:
     given = settings()
     listening(given.hub_port)
-    run = given.data_dir / "run"
-    run.mkdir(parents=True)
     url = f"http://127.0.0.1:{given.hub_port}"
-    (run / "hub.json").write_text(json.dumps({"pid": os.getpid(), "url": url, "health": url}))
+    publish(given.data_dir, Endpoint("hub", os.getpid(), url, url))
     codes = await found(given)
     assert "port_busy" not in codes
     assert codes["process_silent"].level is Level.FAIL

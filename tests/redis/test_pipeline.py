@@ -129,9 +129,6 @@ async def one_message(shard: Shard, text: str, **more: Any) -> None:
     await shard.quiet()
 
 
-# Every stop stands in its column.
-
-
 @pytest.mark.parametrize(
     "event, reason",
     [
@@ -398,9 +395,6 @@ async def test_a_time_beyond_all_clocks_is_no_reason_to_lose_a_message(
         assert shard.meters.copies == {Reason.SAME_WORKER: 1}
 
 
-# Who may.
-
-
 @pytest.mark.parametrize(
     "role, lists, permitted",
     [
@@ -423,9 +417,6 @@ async def test_a_level_is_checked_with_the_role_and_the_operators_lists(
         assert shard.meters.outcomes == {
             (Outcome.HANDLED, Reason.OK) if permitted else (Outcome.DROPPED, Reason.NOT_PERMITTED): 1
         }
-
-
-# Several accounts, several workers.
 
 
 async def test_a_fan_out_runs_once_for_each_account_and_ends_once(redis_url: str, tmp_path: Path) -> None:
@@ -572,9 +563,6 @@ def assert_balanced_meanwhile(shard: Shard) -> None:
     books = shard.meters.books()
     columns = sum(books["refused"].values()) + sum(books["copies"].values()) + books["ignored"] + books["distinct"]
     assert books["arrived"] == columns + books["pending"], books
-
-
-# Handlers and the sockets' loop.
 
 
 async def test_a_handler_that_blocks_does_not_stop_the_sockets(redis_url: str, tmp_path: Path) -> None:

@@ -58,6 +58,23 @@ CODES = st.builds(lambda kind, data: {"type": kind, "data": data}, KINDS, st.dic
 TEXTS = st.builds(text, WORDS.filter(bool))
 
 
+def written(segments: list[dict[str, Any]]) -> str:
+    """The CQ string of segments, as an end writes it."""
+    parts = []
+    for segment in segments:
+        if segment["type"] == "text":
+            parts.append(escaped(segment["data"]["text"]))
+        else:
+            data = segment["data"].items()
+            codes = "".join(f",{key}={escaped(value).replace(',', '&#44;')}" for key, value in data)
+            parts.append(f"[CQ:{segment['type']}{codes}]")
+    return "".join(parts)
+
+
+def escaped(value: str) -> str:
+    return value.replace("&", "&amp;").replace("[", "&#91;").replace("]", "&#93;")
+
+
 @settings(deadline=None)
 @given(st.lists(st.one_of(CODES, TEXTS), max_size=8))
 def test_what_was_written_is_read_back_with_neighbouring_texts_joined(segments: list[dict[str, Any]]) -> None:
@@ -67,7 +84,7 @@ def test_what_was_written_is_read_back_with_neighbouring_texts_joined(segments: 
             joined[-1] = text(joined[-1]["data"]["text"] + segment["data"]["text"])
         else:
             joined.append(segment)
-    assert cq.parse(cq.format_segments(segments)) == joined
+    assert cq.parse(written(segments)) == joined
 
 
 @settings(deadline=None)
@@ -76,15 +93,6 @@ def test_any_string_is_read_without_an_error(string: str) -> None:
     for segment in cq.parse(string):
         assert isinstance(segment["type"], str)
         assert all(isinstance(value, str) for value in segment["data"].values())
-
-
-def test_values_that_are_no_strings_are_written_as_json_would_write_them() -> None:
-    data = {"n": 3, "yes": True, "none": None, "nested": {"a": [1]}, "bad,key": "x"}
-    assert cq.format_segments([{"type": "x", "data": data}]) == '[CQ:x,n=3,yes=true,nested={"a": &#91;1&#93;}]'
-
-
-def test_a_segment_without_data_is_written_and_an_impossible_type_is_left_out() -> None:
-    assert cq.format_segments([{"type": "shake", "data": None}, {"type": "a,b", "data": {}}]) == "[CQ:shake]"
 
 
 @pytest.mark.parametrize("unit", ["[CQ:", "[CQ:a,", "[CQ:a,b=", "[", "]", "[CQ:a]", "&amp;", "[CQ:a,k=v", ","])

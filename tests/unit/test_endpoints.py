@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,22 @@ def test_only_its_own_process_takes_a_file_away(tmp_path: Path) -> None:
     assert running(tmp_path) == []
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"pid": "x", "url": "", "health": ""}', "null"])
+def test_a_process_of_another_container_does_not_run_here_though_its_number_does(tmp_path: Path) -> None:
+    publish(tmp_path, replace(endpoint("worker-0"), host="another-container"))
+    publish(tmp_path, endpoint("worker-1"))
+    assert [found.name for found in running(tmp_path)] == ["worker-1"]
+
+
+def test_no_process_takes_away_the_file_of_one_with_its_number_elsewhere(tmp_path: Path) -> None:
+    publish(tmp_path, replace(endpoint("hub"), host="another-container"))
+    withdraw(tmp_path, "hub")
+    assert json.loads((tmp_path / "run" / "hub.json").read_text())["host"] == "another-container"
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "{}", '{"pid": "x", "host": "", "url": "", "health": ""}', '{"pid": 1, "url": ""}', "null"],
+)
 def test_a_broken_file_counts_for_nothing(tmp_path: Path, content: str) -> None:
     publish(tmp_path, endpoint("hub"))
     (tmp_path / "run" / "worker-1.json").write_text(content)

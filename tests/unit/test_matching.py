@@ -28,7 +28,7 @@ NEW, ANOTHER, AGAIN = Standing.NEW, Standing.ANOTHER, Standing.AGAIN
 
 
 def table(max_entries: int = 1000, keep_s: float = 120.0) -> Table:
-    return Table(Keys("test"), max_entries=max_entries, keep_s=keep_s)
+    return Table(Keys("test"), max_entries=max_entries, keep_s=keep_s, keep_plain_s=keep_s)
 
 
 def report(event: dict[str, Any]) -> Message:
@@ -61,9 +61,6 @@ def standings(known: Table, *reports: Message, space: str = SPACE, now: float = 
 
 def without_sequence(message: Message) -> Message:
     return replace(message, seq=None)
-
-
-# The truth table.
 
 
 def test_nine_accounts_and_three_messages_are_three_in_every_order() -> None:
@@ -136,9 +133,6 @@ def test_every_trap_about_messages_is_tested_here() -> None:
     assert sum("notice" not in one["name"] for one in SAMPLES["traps"]) == 7
 
 
-# Repeats and copies.
-
-
 @pytest.mark.parametrize("apart_s", [0, 1, 2, 3])
 @pytest.mark.parametrize("sequenced", [True, False])
 def test_an_honest_repeat_is_new_however_soon_it_comes(apart_s: int, *, sequenced: bool) -> None:
@@ -181,9 +175,6 @@ def test_an_invented_sequence_of_another_person_does_not_hide_the_message() -> N
     known = table()
     assert standings(known, said("liar", seq=5, user="666")) == [NEW]
     assert standings(known, said("a", seq=5), said("b", seq=5), said("a", seq=5)) == [NEW, ANOTHER, AGAIN]
-
-
-# Ends without sequences.
 
 
 def test_a_group_compares_contents_from_the_first_report_without_a_sequence_on() -> None:
@@ -241,9 +232,6 @@ def test_a_picture_without_text_is_compared_by_its_digest_when_the_group_turns()
     assert standings(known, picture("p", "f" * 32, None), picture("p", "1" * 32, None)) == [ANOTHER, NEW]
 
 
-# Spaces.
-
-
 def test_private_chats_never_match_across_accounts() -> None:
     known = table()
     for bot in ("a", "b"):
@@ -257,16 +245,13 @@ def test_groups_do_not_know_each_others_ids_and_sequences() -> None:
     assert standings(known, said("a", seq=1, mid="1"), said("p", mid="1"), space="other") == [NEW, ANOTHER]
 
 
-# Bounds.
-
-
 def test_what_is_too_old_is_forgotten_and_groups_with_it() -> None:
     known = table(keep_s=10)
     for group in range(50):
         known.observe(said("a", seq=1), encode(f"g{group}"), now=0.0)
     assert (len(known), len(known._groups)) == (50, 50)
     assert known.observe(said("a", seq=1), "g0", now=10.0)[0] is AGAIN
-    assert known.observe(said("a", seq=1), "g0", now=10.1)[0] is NEW
+    assert known.observe(said("a", seq=1), "g0", now=11.1)[0] is NEW
     assert (len(known), len(known._groups)) == (1, 1)
 
 
@@ -286,7 +271,7 @@ def test_nothing_is_left_of_entries_that_were_forgotten() -> None:
         seq = rng.choice([None, rng.randrange(40)])
         known.observe(said(rng.choice("abc"), rng.choice("xyz"), seq=seq, mid=str(number), at=number // 50), SPACE, 0.0)
     group = known.group(SPACE)
-    kept = set(map(id, known._order))
+    kept = {id(entry) for order in (known._order, known._plain_order) for entry in order}
     indexed = [*group.seqs.values(), *group.marks.values(), *(one for twins in group.bodies.values() for one in twins)]
     assert {id(entry) for entry in indexed} <= kept
     assert len(group.marks) <= 50 * 3
@@ -318,9 +303,6 @@ def test_one_person_who_repeats_one_text_without_end_costs_no_growing_time() -> 
     assert set(standings(known, *(said("p", mid=str(number)) for number in range(3000)))) == {NEW}
     ((twins),) = known.group(SPACE).bodies.values()
     assert len(twins) <= 100
-
-
-# Against a model that keeps a list and looks through all of it.
 
 
 @dataclass(slots=True)
@@ -401,9 +383,6 @@ def test_the_table_agrees_with_the_naive_model(drawn: tuple[list[tuple[int, Mess
         assert new_of(content) == most
 
 
-# Notices.
-
-
 def happened(bot: str, at: int, **fields: str) -> Notice:
     given_fields = {"notice_type": "notify", "sub_type": "poke", "user_id": "7", "target_id": "8", **fields}
     event = {"post_type": "notice", "self_id": bot, "group_id": SPACE, "time": at, **given_fields}
@@ -471,3 +450,21 @@ def test_notices_are_forgotten_by_age_and_number() -> None:
     assert len(known._sightings) == 20
     assert sightings(known, happened("1", 1000), now=10.1) == [NEW]
     assert (len(known), len(known._sightings)) == (1, 1)
+
+
+def test_where_an_end_reports_no_sequences_a_message_is_known_as_long_as_it_may_be_reported() -> None:
+    known = Table(Keys("test"), max_entries=1000, keep_s=10, keep_plain_s=600)
+    known.observe(said("a", seq=1), encode("quick"), now=0.0)
+    assert known.observe(said("a", mid="1"), SPACE, now=0.0)[0] is NEW
+    known.observe(said("b", seq=2), encode("quick"), now=300.0)
+    assert known.observe(said("b", mid="9"), SPACE, now=599.0)[0] is ANOTHER
+    assert known.observe(said("a", seq=1), encode("quick"), now=599.0)[0] is NEW
+    assert known.observe(said("c", mid="9"), SPACE, now=602.0)[0] is NEW
+
+
+def test_entries_that_a_sequence_finds_again_give_way_first() -> None:
+    known = Table(Keys("test"), max_entries=10, keep_s=600, keep_plain_s=600)
+    assert known.observe(said("a", mid="1"), SPACE, now=0.0)[0] is NEW
+    for number in range(50):
+        known.observe(said("x", seq=number), encode("quick"), now=1.0)
+    assert known.observe(said("b", mid="2"), SPACE, now=2.0)[0] is ANOTHER

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from pallas.errors import SettingsError
+from pallas.redis import parse_url
 from pallas.settings import Settings, describe, load
+from pallas.settings_values import REDIS_SCHEMES
 
 CANARY = "canary-3f9a1c7e5b"
 
@@ -161,8 +164,27 @@ def test_an_unknown_toml_key_is_shown_as_it_is_written(tmp_path: Path) -> None:
     assert "pallas.toml" in told
 
 
-def test_the_variables_of_the_projects_own_tests_are_left_alone(tmp_path: Path) -> None:
+def test_the_one_variable_of_the_projects_own_tests_is_left_alone(tmp_path: Path) -> None:
     load(environ={"PALLAS_TEST_BROWSER": "none"}, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["PALLAS_TEST_FALUT", "PALLAS_TEST_BROWSERS", "PALLAS_TEST_"])
+def test_a_name_that_only_looks_like_one_of_the_tests_is_unknown(tmp_path: Path, name: str) -> None:
+    assert f"{name} is not a setting" in refusal(tmp_path, {name: "1"})
+
+
+@pytest.mark.parametrize("scheme", REDIS_SCHEMES)
+def test_every_form_of_a_redis_address_is_a_setting_and_is_understood(tmp_path: Path, scheme: str) -> None:
+    rest = {"embedded": "", "memory": "", "unix": "/run/r.sock"}.get(scheme, "h/main" if "sentinel" in scheme else "h")
+    address = f"{scheme}://{rest}"
+    assert parse_url(load(environ={"PALLAS_REDIS_URL": address}, cwd=tmp_path).redis_url).scheme == scheme
+    assert parse_url(load(environ={"PALLAS_REDIS_URL": address.upper()}, cwd=tmp_path).redis_url).scheme == scheme
+
+
+@pytest.mark.parametrize("scheme", ["redis+sentinel", "rediss+cluster", "unix"])
+def test_a_redis_address_that_cannot_be_used_names_the_form_that_can(scheme: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(f"expected {scheme}://")):
+        parse_url(f"{scheme}://")
 
 
 def test_an_unknown_argument_is_a_fault_of_the_program(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from pallas.errors import PallasError, RedisUnavailable, ReplyUnknown
 from shard.blind_view import BlindView
+from shard.endpoints import Endpoint, publish
 from shard.facts import books_from, books_json, bots_from, bots_json, shards_from, shards_json
 from shard.table import Cell, Ink, Tone, cut, padded, table, width
 from shard.terminal import show
@@ -146,8 +147,8 @@ async def test_without_accounts_it_says_where_to_point_a_protocol_end(tmp_path: 
 async def test_books_are_equations_with_numbers(tmp_path: Path) -> None:
     text, code = await printed("books", cluster(), tmp_path)
     assert "Balanced ✓" in text.splitlines()[0]
-    assert "Arrived 3040 = refused 15 + copies 2000 + ignored 100 + distinct 925  ✓" in text
-    assert "Distinct 925 = handled 900 + yielded 0 + dropped 17 + dead 0 + open 8  ✓" in text
+    assert "Since start: arrived 3040 = refused 15 + copies 2000 + ignored 100 + distinct 925  ✓" in text
+    assert "Since ever: distinct 925 = handled 900 + yielded 0 + dropped 17 + dead 0 + open 8  ✓" in text
     assert "Dropped: error in the handler 17" in text
     assert code == 0
 
@@ -310,11 +311,9 @@ def test_cells_are_counted_as_a_terminal_does() -> None:
 
 
 async def test_processes_of_the_folder_are_shown_with_what_they_say(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    run.mkdir()
     url = f"http://127.0.0.1:{free_port()}"
-    (run / "hub.json").write_text(json.dumps({"pid": os.getpid(), "url": url, "health": url}))
-    (run / "worker-0.json").write_text(json.dumps({"pid": 2**22 + 5, "url": url, "health": url}))
+    publish(tmp_path, Endpoint("hub", os.getpid(), url, url))
+    publish(tmp_path, Endpoint("worker-0", 2**22 + 5, url, url))
     text, _ = await printed("status", cluster(), tmp_path)
     assert "does not answer" in text
     assert "worker-0" not in text

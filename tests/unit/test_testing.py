@@ -174,12 +174,22 @@ async def test_what_a_plain_function_leaves_to_await_is_awaited_once() -> None:
     assert (reply.text, reply.user_id) == ("psst", "7")
 
 
-async def test_the_mentioned_account_answers() -> None:
+@pytest.mark.parametrize("mentions", [[], ["10001"], ["10002"], ["all"], ["10002", "10001"]])
+async def test_the_account_whose_report_won_answers_whoever_is_mentioned(mentions: list[str]) -> None:
     bot = TestBot(a_bot(), accounts=["10001", "10002"])
-    assert [reply.bot_id for reply in await bot.says("签到")] == ["10001"]
-    assert [reply.bot_id for reply in await bot.says("签到", mentions=["10002"])] == ["10002"]
-    assert [reply.bot_id for reply in await bot.says([At("10002"), " 签到"])] == ["10002"]
-    assert [reply.bot_id for reply in await bot.says("签到", mentions=["all"])] == ["10001"]
+    assert [reply.bot_id for reply in await bot.says("签到", mentions=mentions)] == ["10001"]
+    assert [reply.bot_id for reply in await bot.says([*map(At, mentions), " 签到"])] == ["10001"]
+
+
+async def test_a_handler_sees_who_is_mentioned() -> None:
+    app = App("my-bot")
+
+    @app.message()
+    async def chat(ctx: Context) -> None:
+        await ctx.reply(" ".join(ctx.message.mentions))
+
+    (reply,) = await TestBot(app, accounts=["10001", "10002"]).says("x", mentions=["10002", "all"])
+    assert reply.text == "10002 all"
 
 
 async def test_every_account_answers_a_fanout() -> None:

@@ -72,9 +72,17 @@ def test_a_good_answer_gives_its_data(end: End) -> None:
     assert data_of(reply(0), end, "10001", "send_group_msg") is None
 
 
-def test_the_error_names_account_action_and_code_and_does_not_grow_with_the_ends_words() -> None:
+@pytest.mark.parametrize("retcode", [120, 9057])
+def test_the_error_names_account_action_and_code_and_keeps_the_ends_words_apart(retcode: int) -> None:
+    with pytest.raises(ActionFailed) as raised:
+        data_of(reply(retcode, "cannot send: canary"), End.LAGRANGE, "10001", "set_group_ban")
+    error = raised.value
+    assert str(error).startswith(f"account 10001: set_group_ban was refused with retcode {retcode}")
+    assert "canary" not in str(error) + repr(error)
+    assert error.words == "cannot send: canary"
+
+
+def test_the_ends_words_are_kept_within_bounds() -> None:
     with pytest.raises(ActionFailed) as raised:
         data_of(reply(120, "x" * 10_000), End.LAGRANGE, "10001", "set_group_ban")
-    text = str(raised.value)
-    assert text.startswith("account 10001: set_group_ban was refused with retcode 120 (x")
-    assert len(text) < 300
+    assert 0 < len(raised.value.words) <= 500

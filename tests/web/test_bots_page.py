@@ -84,7 +84,7 @@ async def test_opening_the_link_signs_in_and_shows_the_accounts(stage: Stage) ->
     await expect(page.locator("#rows")).to_contain_text("9007199254740993")
     await expect(page.locator("#books")).to_contain_text("Balanced")
     await expect(page.locator("#books-arrived")).to_have_text(
-        "Arrived 3,040 = refused 15 + copies 2,000 + ignored 100 + distinct 925"
+        "Since start: arrived 3,040 = refused 15 + copies 2,000 + ignored 100 + distinct 925"
     )
 
 

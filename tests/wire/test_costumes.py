@@ -39,6 +39,7 @@ async def test_each_costume_is_let_in_recognised_and_answered(
         await wait_until(lambda: len(end.sent) == 2)
         assert end.sent == ["pong [1,2]&amp;3"] * 2
         await wait_until(lambda: account.nickname == f"{costume} 900001")
+        await wait_until(lambda: not (worker.meters.pending or len(worker.runner) or worker.claims.unsettled))
         assert {one["action"] for one in end.asked} == {"get_version_info", "get_login_info", "send_group_msg"}
         assert worker.meters.refused == {}
         assert_balanced(worker.meters)

@@ -33,6 +33,6 @@ if records then
 end
 redis.call('HSET', block, field, record)
 if redis.call('TTL', block) < tonumber(ttl) then redis.call('EXPIRE', block, math.ceil(ttl * 1.05)) end
-redis.call('HSET', open, token, space .. '|' .. seq)
+redis.call('HSET', open, token, 'c' .. space .. '|' .. seq)
 redis.call('HINCRBY', books, 'distinct', 1)
 return 1

@@ -4,28 +4,30 @@
 -- Returns for each entry: 1 moved, 2 it was there already, 0 the caller is not its holder, -1 the entry is remembered
 -- no more, -2 a foreign value stands in its place.
 --
--- `state` is e or d; a done entry stays done. `outcome` names the count in `books` for d, else it is empty. An entry
--- that newer ones pushed out is still its holder's while `open` names the token: its end is counted as any other.
+-- `state` is e or d; a done entry stays done. `outcome` names the count in `books` for d, else it is empty. `open` knows
+-- the state too: an entry that newer ones pushed out of its home is still its holder's while `open` names the token.
 
 local function mark(home, open, books, field, token, state, outcome)
     local list = redis.pcall('HGET', home, field)
     if type(list) == 'table' then return -2 end
     local at = list and list:find(token, 1, true)
+    local answer = 1
     if at then
         local old = list:sub(at - 1, at - 1)
         if old == state or old == 'd' then return 2 end
         redis.call('HSET', home, field, list:sub(1, at - 2) .. state .. list:sub(at))
-    end
-    local answer = 1
-    if not at then
-        local is_open = redis.call('HEXISTS', open, token) == 1
-        answer = (is_open or not list) and -1 or 0
-        if not is_open then return answer end
+    elseif redis.call('HEXISTS', open, token) == 0 then
+        return list and 0 or -1
+    elseif state == 'd' then
+        answer = -1
     end
     if state == 'd' then
         redis.call('HDEL', open, token)
         redis.call('HINCRBY', books, outcome, 1)
+        return answer
     end
+    local place = redis.call('HGET', open, token)
+    if place then redis.call('HSET', open, token, state .. place:sub(2)) end
     return answer
 end
 

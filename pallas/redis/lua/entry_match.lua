@@ -8,11 +8,12 @@
 -- content        9 bytes: digest of user and body (8), 16-second slot of the hour (1); second 0-15 within the slot
 -- beside, shift  the neighbouring slot in hash `aside` and its distance, -16 or 16; `beside` is empty if out of reach
 -- tolerance      seconds by which clocks may differ
--- observer       6 bytes: shard (2), mark of account and message id (4)
+-- observer       8 bytes: epoch of the worker whose accounts reported it (4), mark of account and message id (4)
 --
 -- A content record is state, [token if it holds the claim], second + 16 if a sequence is known, number of observers,
 -- [sequence (2)], observers. State s: the claim is in the sequence's entry. A report matches the record nearest in time
--- that its shard has not observed: so a shard that told two of them apart never has them joined again.
+-- that its epoch has not observed: so a worker that told two of them apart never has them joined again, and one that
+-- was started anew, and remembers nothing, does not take a late copy for a second message.
 
 local sequenced = field ~= ''
 if not sequenced and (redis.call('SADD', plain, space) == 1 or redis.call('TTL', plain) < ttl * 0.95) then
@@ -24,7 +25,7 @@ local function number(text, at)
     return ((a * 256 + b) * 256 + c) * 256 + d
 end
 
-local shard = observer:sub(1, 2)
+local epoch, mark = observer:sub(1, 4), observer:sub(5, 8)
 local own_seq = sequenced and string.char(math.floor(seq / 256), seq % 256) or ''
 local records = sequenced and redis.call('HGET', block, field) or ''
 local lists = {redis.call('HGET', hour, content) or ''}
@@ -34,20 +35,18 @@ local time = number(record, 12)
 
 -- Most messages are the first of their content: nothing of this is built for them.
 if records ~= '' or lists[1] ~= '' or (lists[2] or '') ~= '' then
-    -- The record of `list` that starts at `at`: head length, second, sequence or '', end, whether the shard observed it,
+    -- The record of `list` that starts at `at`: head length, second, sequence or '', end, whether the epoch observed it,
     -- whether this very report did.
     local function read(list, at)
         local head = list:byte(at) == 115 and 1 or 11
         local flags, count = list:byte(at + head, at + head + 1)
         local known = flags >= 16 and list:sub(at + head + 2, at + head + 3) or ''
         local first = at + head + 2 + #known
-        local stop = first + count * 6 - 1
+        local stop = first + count * 8 - 1
         local seen, same = false, false
-        for i = first, stop, 6 do
-            if list:sub(i, i + 1) == shard then
-                seen = true
-                same = same or list:sub(i, i + 5) == observer
-            end
+        for i = first, stop, 8 do
+            seen = seen or list:sub(i, i + 3) == epoch
+            same = same or list:sub(i + 4, i + 7) == mark
         end
         return head, flags % 16, known, stop, seen, same
     end
@@ -135,10 +134,10 @@ end
 while #list > 2048 do
     local head = list:byte(1) == 115 and 1 or 11
     local flags, count = list:byte(1 + head, 2 + head)
-    list = list:sub(head + 3 + (flags >= 16 and 2 or 0) + count * 6)
+    list = list:sub(head + 3 + (flags >= 16 and 2 or 0) + count * 8)
 end
 redis.call('HSET', hour, content, list)
 if redis.call('TTL', hour) < 0 then redis.call('EXPIRE', hour, ttl + 3600) end
-redis.call('HSET', open, token, sequenced and space .. '|' .. seq or space .. '|' .. time .. '|' .. content)
+redis.call('HSET', open, token, 'c' .. space .. '|' .. (sequenced and seq or time .. '|' .. content))
 redis.call('HINCRBY', books, 'distinct', 1)
 return 1

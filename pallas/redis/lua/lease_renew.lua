@@ -1,6 +1,6 @@
 -- Prolongs a lease for the epoch that holds it; an epoch that lapsed or was replaced stays dead.
 -- KEYS: leases (HASH)
--- ARGV: shard, epoch, life_ms, info
+-- ARGV: shard, epoch, life_ms, keep_ms, info
 -- Returns 1 prolonged, 0 lapsed or not the holder.
 
 local time = redis.call('TIME')
@@ -10,5 +10,5 @@ if not record then return 0 end
 local holder, limit, attempt = record:match('^(%d+)|(%d+)|(%w*)|')
 if holder ~= epoch or tonumber(limit) <= now then return 0 end
 redis.call('HSET', leases, shard, string.format('%s|%d|%s|%s', epoch, now + life_ms, attempt, info))
-redis.call('PEXPIRE', leases, 86400000)
+redis.call('PEXPIRE', leases, keep_ms)
 return 1

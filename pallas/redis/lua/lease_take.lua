@@ -1,6 +1,6 @@
 -- Leases a shard id to one new worker epoch, or says who holds it: two live workers never share an id.
 -- KEYS: leases (HASH), epoch (STRING)
--- ARGV: shard, life_ms, attempt, after, info
+-- ARGV: shard, life_ms, keep_ms, attempt, after, info
 -- Returns {1, shard, epoch} or {0, shard, holder's record}; {0, 256, ''} where every id is leased.
 --
 -- `shard` is an id, or empty for the lowest free one. A record is epoch|until_ms|attempt|info; times are the server's.
@@ -33,7 +33,7 @@ if holder and not ours(holder) then return {0, id, holder} end
 
 local function lease(number)
     redis.call('HSET', leases, id, string.format('%s|%d|%s|%s', number, now + life_ms, attempt, info))
-    redis.call('PEXPIRE', leases, 86400000)
+    redis.call('PEXPIRE', leases, keep_ms)
     return {1, id, number}
 end
 

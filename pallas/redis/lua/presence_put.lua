@@ -1,6 +1,6 @@
 -- Writes an account's presence, unless a newer connection of it to another worker is alive.
 -- KEYS: presence (HASH)
--- ARGV: account, epoch, connected_ms, purge_ms, record
+-- ARGV: account, epoch, connected_ms, purge_ms, keep_s, record
 -- Returns 1 written, 0 the account has a newer connection elsewhere.
 --
 -- A value is epoch|connected_ms|seen_ms|record; `seen_ms` is the server's time.
@@ -16,5 +16,5 @@ if value then
     end
 end
 redis.call('HSET', presence, account, string.format('%s|%s|%d|%s', epoch, connected_ms, now, record))
-redis.call('EXPIRE', presence, 86400)
+redis.call('EXPIRE', presence, keep_s)
 return 1

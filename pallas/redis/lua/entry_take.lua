@@ -1,0 +1,17 @@
+-- Hands an entry that was claimed and not begun over from a dead epoch to a new holder, if it is still as the taker saw it.
+-- KEYS: home (HASH), open (HASH)
+-- ARGV: field, old, new
+-- Returns 1 taken (also when asked again), 0 it has moved on.
+--
+-- `old` and `new` are whole tokens. That the old epoch is dead is for the caller to know: a dead epoch stays dead.
+
+local list = redis.call('HGET', home, field)
+if not list then return 0 end
+if list:find(new, 1, true) then return 1 end
+local at = list:find(old, 1, true)
+if not at or list:sub(at - 1, at - 1) ~= 'c' then return 0 end
+redis.call('HSET', home, field, list:sub(1, at - 1) .. new .. list:sub(at + 10))
+local place = redis.call('HGET', open, old)
+redis.call('HDEL', open, old)
+if place then redis.call('HSET', open, new, place) end
+return 1
