@@ -18,9 +18,9 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 def describe(error: BaseException) -> dict[str, object]:
-    """Log fields: `error` (its type), `at` (the innermost line of the author's code) and `frames`, outermost first.
+    """Log fields: `error` (its type), `where` (the innermost line of the author's code) and `frames`, outermost first.
 
-    Of a group, the first error in it. Where no frame is the author's, `at` is in an installed package, else the
+    Of a group, the first error in it. Where no frame is the author's, `where` is in an installed package, else the
     innermost of all.
     """
     kind = type(error).__name__
@@ -35,7 +35,7 @@ def describe(error: BaseException) -> dict[str, object]:
         # The last of the nearest ones: min() keeps the first that it meets.
         file, line, name = min(reversed(frames), key=lambda frame: _distance(frame[0]))
         at = f"{file}:{line} in {name}"
-    return {"error": kind, "at": at, "frames": [f"{file}:{line} {name}" for file, line, name in frames[-_FRAMES:]]}
+    return {"error": kind, "where": at, "frames": [f"{file}:{line} {name}" for file, line, name in frames[-_FRAMES:]]}
 
 
 def _distance(file: str) -> int:

@@ -210,22 +210,22 @@ class Settings(FederateSettings):
     )
     max_pending: int = setting(
         10000,
-        "Most messages of one worker that wait for a claim or a handler; further ones are dropped and counted.",
-        "Higher costs memory in an outage; lower drops messages in a burst.",
+        "Most messages of one worker that wait for a claim or a handler; further ones are refused and counted.",
+        "Higher costs memory in an outage; lower refuses messages in a burst.",
         ge=100,
         le=1000000,
     )
     match_entries: int = setting(
         100000,
         "Most recent messages that one worker keeps to recognise copies without asking Redis.",
-        "Higher costs about 300 bytes each; lower asks Redis more often, and is never wrong.",
+        "Higher costs about 500 bytes each; too low answers twice where an end reports no sequences.",
         ge=100,
         le=5000000,
     )
     match_keep_s: float = setting(
         120.0,
-        "How long one worker keeps a message to recognise copies without asking Redis.",
-        "Higher fills the memory that `match_entries` bounds; lower asks Redis for late copies.",
+        "How long a message is kept to recognise copies, in groups where all ends report sequences.",
+        "Higher fills `match_entries`; lower asks Redis for late copies. Other groups: stale_s and a minute.",
         ge=1,
         le=3600,
     )

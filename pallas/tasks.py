@@ -11,7 +11,8 @@ from typing import Any
 
 import structlog
 
-from pallas.errors import RedisError
+from pallas.errors import PallasError
+from pallas.failure import describe
 
 _log = structlog.get_logger()
 
@@ -41,7 +42,7 @@ class Tasks:
             return
         error = task.exception()
         if error is not None:
-            _log.error("task.failed", task=task.get_name(), error=repr(error), exc_info=error)
+            _log.error("task.failed", task=task.get_name(), **describe(error))
 
     async def stop(self) -> None:
         """Cancel what still runs and wait until it has ended."""
@@ -70,7 +71,8 @@ async def every(
             if failed is not None:
                 failed(error)
             if not failing:
-                detail = {} if isinstance(error, RedisError) else {"exc_info": error}
-                _log.warning("loop.failed", loop=name, error=str(error) or repr(error), **detail)
+                # The words of a fault nobody expected may be a person's; those of our own errors are ours.
+                detail = {"error": str(error)} if isinstance(error, PallasError) else describe(error)
+                _log.warning("loop.failed", loop=name, **detail)
             failing = True
         await asyncio.sleep(seconds)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from pallas.errors import AppError
+from pallas.failure import describe
 from pallas.metrics import Meters
 from pallas.model import Reason
 
@@ -127,6 +128,7 @@ class Runner:
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._handlers)
+        self._handlers.set_exception_handler(_left_behind)
         self._handlers.run_forever()
 
     def _take_up(self) -> None:
@@ -193,3 +195,10 @@ class Runner:
         else:
             self._handlers.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _left_behind(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What a handler started and nobody awaited has failed: told without its words, which may be a person's."""
+    error = context.get("exception")
+    detail = describe(error) if isinstance(error, BaseException) else {"error": str(context.get("message"))}
+    _log.error("handler.left_task_failed", **detail)

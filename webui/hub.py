@@ -121,6 +121,9 @@ class Hub:
             # uvicorn looks at the flag ten times a second.
             await asyncio.sleep(0.2)
         await self._tasks.stop()
+        if self._failed.done():
+            # Where something else ended the process first, nobody asked for it, and asyncio would print a traceback.
+            self._failed.exception()
         _log.info("hub.stopped")
 
     async def _check_redis(self) -> None:

@@ -72,9 +72,9 @@ def failed(bot: ModuleType, name: str) -> dict[str, object]:
         if asyncio.iscoroutine(result):
             asyncio.run(result)
     except Exception as error:
-        assert error.__traceback__ is not None
+        own = error.__traceback__
         # This file's own frame goes: nothing of a worker stands there that is not ours.
-        return describe(error.with_traceback(error.__traceback__.tb_next))
+        return describe(error.with_traceback(own.tb_next if own is not None else None))
     pytest.fail("nothing was raised")
 
 
@@ -108,7 +108,7 @@ def test_the_place_is_the_innermost_line_of_the_authors_code(
 ) -> None:
     told = failed(bot, name)
     assert told["error"] == kind
-    assert told["at"] == f"{bot.__file__}:{line_of(line)} in {function}"
+    assert told["where"] == f"{bot.__file__}:{line_of(line)} in {function}"
 
 
 def test_a_bot_comes_before_the_packages_it_uses_and_an_installed_bot_before_ours(
@@ -117,9 +117,9 @@ def test_a_bot_comes_before_the_packages_it_uses_and_an_installed_bot_before_our
     library = module(tmp_path / "site-packages" / "mylib.py", "import json\ndef use(text):\n    json.loads(text)\n")
     monkeypatch.setitem(sys.modules, "mylib", library)
     assert (
-        failed(bot, "of_a_package")["at"] == f"{bot.__file__}:{line_of('    return mylib.use(text)')} in of_a_package"
+        failed(bot, "of_a_package")["where"] == f"{bot.__file__}:{line_of('    return mylib.use(text)')} in of_a_package"
     )
-    assert failed(library, "use")["at"] == f"{library.__file__}:3 in use"
+    assert failed(library, "use")["where"] == f"{library.__file__}:3 in use"
 
 
 def test_at_most_twelve_frames_are_told_the_innermost_last(bot: ModuleType) -> None:
@@ -130,11 +130,11 @@ def test_at_most_twelve_frames_are_told_the_innermost_last(bot: ModuleType) -> N
 
 
 def test_an_error_that_was_never_raised_has_no_place() -> None:
-    assert describe(ValueError(CANARY)) == {"error": "ValueError", "at": "unknown", "frames": []}
+    assert describe(ValueError(CANARY)) == {"error": "ValueError", "where": "unknown", "frames": []}
 
 
 def test_an_error_of_ours_alone_has_the_place_where_it_arose() -> None:
     with pytest.raises(AttributeError) as raised:
         Context.text.fget(None)  # type: ignore[attr-defined]
     error = raised.value.with_traceback(raised.tb.tb_next)
-    assert "context.py:" in str(describe(error)["at"])
+    assert "context.py:" in str(describe(error)["where"])

@@ -1,4 +1,4 @@
--- Hands an entry that was claimed and not begun over from a dead epoch to a new holder, if it is still as the taker saw it.
+-- Hands an entry that was claimed and not begun over from a dead epoch, if it is still as the taker saw it.
 -- KEYS: home (HASH), open (HASH)
 -- ARGV: field, old, new
 -- Returns 1 taken (also when asked again), 0 it has moved on.
