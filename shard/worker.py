@@ -286,6 +286,9 @@ class Worker:
         if self._stopped:
             return
         self._stopped = True
+        if self._failed.done():
+            # Whoever served has seen it, or is being stopped: it is no forgotten error.
+            self._failed.exception()
         self.pipeline.draining = True
         limit = self._clock.mono() + self._settings.drain_grace_s
         while (len(self.runner) or self.meters.pending) and self._clock.mono() < limit:  # noqa: ASYNC110  (once)

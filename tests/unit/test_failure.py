@@ -116,9 +116,8 @@ def test_a_bot_comes_before_the_packages_it_uses_and_an_installed_bot_before_our
 ) -> None:
     library = module(tmp_path / "site-packages" / "mylib.py", "import json\ndef use(text):\n    json.loads(text)\n")
     monkeypatch.setitem(sys.modules, "mylib", library)
-    assert (
-        failed(bot, "of_a_package")["where"] == f"{bot.__file__}:{line_of('    return mylib.use(text)')} in of_a_package"
-    )
+    place = f"{bot.__file__}:{line_of('    return mylib.use(text)')} in of_a_package"
+    assert failed(bot, "of_a_package")["where"] == place
     assert failed(library, "use")["where"] == f"{library.__file__}:3 in use"
 
 

@@ -37,9 +37,7 @@ async def test_an_error_is_logged_under_the_name_of_its_task() -> None:
     with capture_logs() as logs:
         await asyncio.wait([tasks.start(work(), "work.name")])
         await wait_until(lambda: logs)
-    assert [(line["event"], line["task"], line["error"]) for line in logs] == [
-        ("task.failed", "work.name", "KeyError")
-    ]
+    assert [(line["event"], line["task"], line["error"]) for line in logs] == [("task.failed", "work.name", "KeyError")]
 
 
 async def test_a_cancelled_task_is_no_error() -> None:

@@ -219,7 +219,7 @@ async def test_a_fault_of_ours_costs_neither_the_link_nor_the_next_message(
         seen = [line for line in lines if line["event"] == "frame.failed"]
         assert 1 <= len(seen) <= 10
         assert seen[0]["error"] == "ZeroDivisionError"
-        assert f"{Path(__file__).name}:" in seen[0]["at"]
+        assert f"{Path(__file__).name}:" in seen[0]["where"]
         assert all("the words of a person" not in str(line) for line in lines)
         assert end.closed is None
 
