@@ -131,23 +131,27 @@ class Lease:
                 _log.warning("lease.unreachable", shard_id=self.shard_id, error=str(error))
 
     async def _renew(self) -> None:
-        started = self._clock.mono()
+        started, epoch = self._clock.mono(), self.epoch
         renew = script("lease_renew")
         reply = await self._redis.run(
             renew,
             renew.named(
                 leases=self._keys.leases,
                 shard=self.shard_id,
-                epoch=self.epoch,
+                epoch=epoch,
                 life_ms=int(self._life_s * 1000),
                 keep_ms=LEASES_TTL_MS,
                 info=self._encoded(),
             ),
         )
-        if reply == 1:
+        if reply == 1 and self.epoch == epoch:
             self._valid_until = started + self._life_s * (1 - MARGIN)
             return
-        _log.warning("lease.lost", shard_id=self.shard_id, epoch=self.epoch)
+        if reply == 1:
+            # It came after we had given the epoch up by our own clock: a dead epoch stays dead.
+            await self._start_over()
+            return
+        _log.warning("lease.lost", shard_id=self.shard_id, epoch=epoch)
         self._valid_until = 0.0
         self._drop()
         await self.take()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
 from pallas.errors import LeaseLost, RedisUnavailable, ReplyUnknown, ShardTaken
 from pallas.keys import Keys
-from pallas.redis import Redis
+from pallas.redis import Command, Redis, Script
 from shard.registry import Lease, read_lease
 from tests.support.opened import HandClock, opened
 from tests.support.proxy import Proxy
@@ -368,3 +369,34 @@ async def test_the_register_lives_for_a_day_after_the_last_renewal(client: Redis
 
     async with kept(one):
         await wait_until(prolonged)
+
+
+class LateRedis:
+    """A server whose answer to a renewal comes when a test lets it come."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self.answering = asyncio.Event()
+
+    async def run(self, called: Script, command: Command) -> Any:
+        reply = await self._redis.run(called, command)
+        if called.name == "lease_renew":
+            await self.answering.wait()
+        return reply
+
+
+async def test_a_renewal_that_is_answered_after_the_lapse_does_not_bring_the_epoch_back(client: Redis) -> None:
+    clock = HandClock()
+    late: Any = LateRedis(client)
+    one = Lease(late, KEYS, clock, shard_id=3, life_s=3, info=lambda: {"pid": 1})
+    await one.take()
+    token, epoch = one.token(), one.epoch
+    renewing = asyncio.ensure_future(one._renew())
+    await wait_until(lambda: client.execute("EXISTS", KEYS.leases))
+    clock.advance(2.8)
+    assert not one.allows(token)
+    late.answering.set()
+    await renewing
+    assert one.epoch > epoch
+    assert not one.allows(token)
+    assert int.from_bytes(one.token()[2:6], "big") == one.epoch
