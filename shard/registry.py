@@ -22,6 +22,7 @@ from pallas.redis import Redis, script
 
 _log = structlog.get_logger()
 _TOKEN = struct.Struct(">HLL").pack
+_RETRY_S = 0.3
 MARGIN = 0.1
 """Share of the lease's life that a worker gives up early, so that it stops before Redis frees the id."""
 
@@ -120,14 +121,18 @@ class Lease:
 
         Raises ShardTaken where the id is another worker's by then: this one would stay deaf.
         """
+        pause = self._life_s / 3
         while True:
-            await asyncio.sleep(self._life_s / 3)
+            await asyncio.sleep(pause)
+            pause = self._life_s / 3
             try:
                 if self._clock.mono() >= self._valid_until:
                     await self._start_over()
                 else:
                     await self._renew()
             except RedisError as error:
+                # The lease goes on running: asked again soon, for a pause of Redis need not cost it.
+                pause = min(_RETRY_S, self._life_s / 10)
                 _log.warning("lease.unreachable", shard_id=self.shard_id, error=str(error))
 
     async def _renew(self) -> None:

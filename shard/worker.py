@@ -94,7 +94,7 @@ class Worker:
         self.meters = Meters()
         self.keys = Keys(settings.redis_prefix)
         self.lease = Lease(
-            redis,
+            redis.control,
             self.keys,
             clock,
             shard_id=settings.shard_id,
@@ -104,7 +104,9 @@ class Worker:
         )
         self.roster = Roster()
         self.fleet = Fleet(redis, self.keys, clock, settings.accounts)
-        self.presence = PresenceBook(redis, self.keys, self.lease, self.roster, purge_s=settings.presence_purge_s)
+        self.presence = PresenceBook(
+            redis.control, self.keys, self.lease, self.roster, purge_s=settings.presence_purge_s
+        )
         self.claims = Claims(redis, self.lease, self._tasks, self.meters, ttl_s=settings.claim_ttl_s)
         self.calls = Calls(
             self.roster,

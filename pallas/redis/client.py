@@ -37,8 +37,13 @@ CONNECTIONS = 4
 class Redis:
     """The narrow client that feature classes receive. Replies are raw RESP2: bytes, ints, lists, None."""
 
-    def __init__(self, batcher: Batcher, *, one_slot: bool = False) -> None:
+    def __init__(self, batcher: Batcher, *, one_slot: bool = False, control: Redis | None = None) -> None:
         self._batcher = batcher
+        self.control = control or self
+        """The same server on a connection of its own, in order and with more patience: for leases and presence.
+
+        They must neither queue behind a flood of claims nor count as failed because Redis paused for a moment.
+        """
         self.one_slot = one_slot
         """Whether all keys of one script call must share a hash tag."""
 
@@ -67,6 +72,8 @@ class Redis:
     async def close(self) -> None:
         """Drop all connections."""
         await self._batcher.close()
+        if self.control is not self:
+            await self.control.close()
 
 
 def open_redis(target: RedisTarget, tasks: Tasks, *, late_ms: int = 300, dead_after_ms: int = 3000) -> Redis:
@@ -76,7 +83,13 @@ def open_redis(target: RedisTarget, tasks: Tasks, *, late_ms: int = 300, dead_af
     """
     transports = _transports(target, dead_after_ms / 1000)
     batcher = Batcher(transports, tasks, late_s=late_ms / 1000)
-    return Redis(batcher, one_slot=target.kind is RedisKind.CLUSTER)
+    one_slot = target.kind is RedisKind.CLUSTER
+    if target.kind is RedisKind.MEMORY:
+        # Another client would be another server.
+        return Redis(batcher, one_slot=one_slot)
+    alone = _transports(target, dead_after_ms / 1000)[:1]
+    control = Redis(Batcher(alone, tasks, late_s=dead_after_ms / 1000), one_slot=one_slot)
+    return Redis(batcher, one_slot=one_slot, control=control)
 
 
 def _transports(target: RedisTarget, dead_after_s: float) -> list[Transport]:
