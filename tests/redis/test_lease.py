@@ -29,6 +29,13 @@ async def client(redis_url: str) -> AsyncIterator[Redis]:
         yield opening
 
 
+@pytest.fixture
+async def proxy(redis_url: str, valkey: ValkeyProcess) -> AsyncIterator[Proxy]:
+    assert redis_url
+    async with Proxy(valkey.port) as opening:
+        yield opening
+
+
 def lease(
     client: Redis,
     shard_id: int | None = None,
@@ -400,3 +407,31 @@ async def test_a_renewal_that_is_answered_after_the_lapse_does_not_bring_the_epo
     assert one.epoch > epoch
     assert not one.allows(token)
     assert int.from_bytes(one.token()[2:6], "big") == one.epoch
+
+
+async def test_a_renewal_answered_late_counts_though_a_claim_would_be_in_doubt_by_then(proxy: Proxy) -> None:
+    async with opened(proxy.url, late_ms=100, dead_after_ms=8000) as client:
+        one = lease(client.control, 3)
+        await one.take()
+        await client.execute("PING")
+        proxy.stall()
+        renewing = asyncio.ensure_future(one._renew())
+        with pytest.raises(ReplyUnknown):
+            await client.execute("PING")
+        assert not renewing.done()
+        proxy.resume()
+        await renewing
+        assert one.is_held()
+
+
+async def test_a_lease_does_not_queue_behind_what_waits_for_redis(proxy: Proxy) -> None:
+    async with opened(proxy.url, late_ms=60_000, dead_after_ms=60_000) as client:
+        one = lease(client.control, 3)
+        await one.take()
+        busy = [asyncio.ensure_future(client.execute("BLPOP", f"never-{number}", 0)) for number in range(400)]
+        await asyncio.sleep(0)
+        await asyncio.wait_for(one._renew(), 30)
+        assert not any(each.done() for each in busy)
+        for each in busy:
+            each.cancel()
+        await asyncio.gather(*busy, return_exceptions=True)
