@@ -7,7 +7,7 @@ is looked at. A run that ended can do nothing more. An act whose result is unkno
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -50,6 +50,11 @@ class Calls:
         self.is_leased = is_leased
         self.loop = asyncio.get_running_loop()
 
+    def speaks(self, bot_id: str) -> bool:
+        """Whether an account has an open link that takes actions."""
+        account = self.roster.get(bot_id)
+        return account is not None and account.speaker() is not None
+
     async def call(self, bot_id: str, name: str, params: Mapping[str, Any]) -> Any:
         """Have an account's end act; the data of its answer. Raises NotSent, SendUnknown or ActionFailed."""
         account = self.roster.get(bot_id)
@@ -70,14 +75,21 @@ class Calls:
 class RunActions:
     """The actions of one run of a handler; made on the sockets' loop, used on the handlers'."""
 
-    __slots__ = ("_bot_id", "_calls", "_claim", "_doubts", "_ended", "_started", "log_fields")
+    __slots__ = ("_bot_id", "_calls", "_claim", "_doubts", "_ended", "_observers", "_started", "log_fields")
 
     def __init__(
-        self, calls: Calls, bot_id: str, claim: Claim | None, log_fields: Callable[[], Mapping[str, str]]
+        self,
+        calls: Calls,
+        bot_id: str,
+        claim: Claim | None,
+        log_fields: Callable[[], Mapping[str, str]],
+        observers: Sequence[str] = (),
     ) -> None:
+        """`observers` are the accounts of this worker that reported the event; the list grows as they do."""
         self._calls = calls
         self._bot_id = bot_id
         self._claim = claim
+        self._observers = observers
         self._started = False
         self._ended = False
         self._doubts = 0
@@ -103,9 +115,8 @@ class RunActions:
             name, params = "send_group_msg", {"group_id": group_id, "message": to_wire(content)}
         else:
             name, params = "send_private_msg", {"user_id": user_id, "message": to_wire(content)}
-        data = await self._across(self._act(self._bot_id, name, params))
-        message_id = message_id_of(data.get("message_id")) if isinstance(data, dict) else ""
-        return Sent(message_id, self._bot_id)
+        sent: Sent = await self._across(self._send(name, params))
+        return sent
 
     async def call(self, action: str, params: Mapping[str, Any], *, as_bot: str | None) -> Any:
         """Have an account's end perform an action."""
@@ -114,11 +125,36 @@ class RunActions:
     async def _across(self, work: Coroutine[Any, Any, Any]) -> Any:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._calls.loop))
 
+    async def _send(self, name: str, params: Mapping[str, Any]) -> Sent:
+        while True:
+            self._choose_speaker()
+            bot_id = self._bot_id
+            try:
+                data = await self._act(bot_id, name, params)
+            except NotSent:
+                # Surely not sent, and its link is gone: another account that saw the event may speak for it.
+                if self._ended or self._calls.speaks(bot_id) or not self._choose_speaker():
+                    raise
+                continue
+            message_id = message_id_of(data.get("message_id")) if isinstance(data, dict) else ""
+            return Sent(message_id, bot_id)
+
+    def _choose_speaker(self) -> bool:
+        """Keep the answering account while it has a link, else take another one that saw the event."""
+        if self._calls.speaks(self._bot_id):
+            return True
+        other = next((bot_id for bot_id in self._observers if self._calls.speaks(bot_id)), None)
+        if other is None:
+            return False
+        self._bot_id = other
+        return True
+
     async def _act(self, bot_id: str, name: str, params: Mapping[str, Any]) -> Any:
         if self._ended:
             raise NotSent(f"the handler has ended: {name} was not sent", NOT_CONNECTED)
         calls = self._calls
-        if name.startswith(_QUERIES):
+        if name.startswith(_QUERIES) or not calls.speaks(bot_id):
+            # Nothing is recorded as begun that cannot be sent.
             return await calls.call(bot_id, name, params)
         if self._claim is None:
             # A fan-out run holds no entry; it sends under the worker's lease all the same.

@@ -245,7 +245,9 @@ class Pipeline:
 
     async def _handled(self, report: Report) -> Stop:
         handler = report.route.handler
-        actions = RunActions(self._calls, report.account.bot_id, report.claim, report.fields)
+        # A fan-out run speaks for its own account alone.
+        observers = () if report.route.lane is Lane.FANOUT else report.observers()
+        actions = RunActions(self._calls, report.account.bot_id, report.claim, report.fields, observers)
         self._meters.to_handler.observe(self._clock.mono() - report.arrived)
         try:
             reason = await self._runner.run(handler, report.context(actions))

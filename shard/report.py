@@ -6,6 +6,7 @@ What differs between the two is here: the space and the digest they are matched 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,10 @@ class Report(ABC):
         """What the handler is given."""
 
     @abstractmethod
+    def observers(self) -> Sequence[str]:
+        """The accounts of this worker that reported it, in order; grows while more do."""
+
+    @abstractmethod
     def fields(self) -> dict[str, str]:
         """Ids for the log."""
 
@@ -107,6 +112,9 @@ class MessageReport(Report):
 
     def context(self, actions: Actions) -> EventContext:
         return Context(self.message, self.route, actions)
+
+    def observers(self) -> Sequence[str]:
+        return self.entry.observers
 
     def fields(self) -> dict[str, str]:
         message = self.message
@@ -157,6 +165,9 @@ class NoticeReport(Report):
 
     def context(self, actions: Actions) -> EventContext:
         return NoticeContext(self.notice, self.route, actions)
+
+    def observers(self) -> Sequence[str]:
+        return tuple(self.sighting.observers)
 
     def fields(self) -> dict[str, str]:
         notice = self.notice

@@ -643,3 +643,55 @@ async def test_an_account_without_a_link_is_surely_not_sent_through(redis_url: s
         await shard.quiet()
         assert shard.meters.outcomes == {(Outcome.DROPPED, Reason.HANDLER_ERROR): 1}
         assert shard.sent() == []
+
+
+async def test_where_the_winners_link_is_gone_another_account_that_saw_the_message_answers(
+    redis_url: str, tmp_path: Path
+) -> None:
+    app, going = App("link-test"), asyncio.Event()
+
+    @app.command("ping")
+    async def ping(ctx: Context) -> str:
+        while not going.is_set():
+            await asyncio.sleep(0)
+        return f"pong {ctx.args}"
+
+    async with shards(redis_url, tmp_path, app) as (shard,):
+        first, second = shard.connect("10001"), shard.connect("10002")
+        shard.hear(group_message("10001", "ping 1", seq=5))
+        shard.hear(group_message("10002", "ping 1", seq=5))
+        await wait_until(lambda: len(shard.worker.runner) == 1)
+        await first.close()
+        going.set()
+        await shard.quiet()
+        assert (first.sent, second.sent) == ([], ["pong 1"])
+        assert shard.meters.outcomes == {(Outcome.HANDLED, Reason.OK): 1}
+
+
+async def test_where_nobody_who_saw_the_message_is_left_nothing_is_recorded_as_begun(
+    redis_url: str, tmp_path: Path
+) -> None:
+    app, going = App("link-test"), asyncio.Event()
+    told: list[type[Exception]] = []
+
+    @app.command("ping")
+    async def ping(ctx: Context) -> None:
+        while not going.is_set():
+            await asyncio.sleep(0)
+        try:
+            await ctx.reply("pong")
+        except NotSent as error:
+            told.append(type(error))
+            raise
+
+    async with shards(redis_url, tmp_path, app) as (shard,):
+        first = shard.connect("10001")
+        shard.connect("10003")
+        shard.hear(group_message("10001", "ping 1", seq=5))
+        await wait_until(lambda: len(shard.worker.runner) == 1)
+        await first.close()
+        going.set()
+        await shard.quiet()
+        assert told == [NotSent]
+        assert shard.sent() == []
+        assert shard.meters.outcomes == {(Outcome.DROPPED, Reason.HANDLER_ERROR): 1}
