@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 _GRACE_S = 1.0
+_STUCK_S = 30.0
 THREADS = 16
 """Plain `def` handlers that run at once; further ones wait for a thread within their time limit."""
 
@@ -121,6 +122,11 @@ class Runner:
         self._asked = now
         self._handlers.call_soon_threadsafe(self._hear)
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the handler loop has not come round for so long that this worker answers nobody."""
+        return self._heard < self._asked and time.monotonic() - self._asked > _STUCK_S
+
     def _hear(self) -> None:
         self._heard = time.monotonic()
 
@@ -129,7 +135,10 @@ class Runner:
     def _serve(self) -> None:
         asyncio.set_event_loop(self._handlers)
         self._handlers.set_exception_handler(_left_behind)
-        self._handlers.run_forever()
+        while not self._stopping:
+            self._handlers.run_forever()
+            if not self._stopping:
+                _log.error("handlers.loop_stopped", hint="a handler stopped the event loop; it is started again")
 
     def _take_up(self) -> None:
         self._told_handlers = False

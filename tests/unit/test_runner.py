@@ -242,3 +242,15 @@ async def test_stopping_does_not_wait_for_ever_for_a_handler_that_will_not_end()
     assert await caller is Reason.SHUTDOWN
     assert asyncio.get_running_loop().time() - began < 4
     await wait_until(lambda: not handlers._thread.is_alive())
+
+
+async def test_a_handler_that_stops_the_loop_stops_no_other_handler() -> None:
+    async def stop(_: Any) -> None:
+        asyncio.get_running_loop().stop()
+
+    async def go(_: Any) -> None:
+        pass
+
+    async with running() as runner:
+        assert await runner.run(handler(stop), NO_CONTEXT) is Reason.OK
+        assert await runner.run(handler(go), NO_CONTEXT) is Reason.OK
