@@ -10,7 +10,7 @@ import asyncio
 import json
 import secrets
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import structlog
@@ -30,7 +30,9 @@ MARGIN = 0.1
 class Lease:
     """One worker's hold on one shard id.
 
-    `info` gives what is published beside the lease (pid, host, where it listens …), asked at each renewal.
+    `before` is asked each time before a lease is taken, and may refuse by raising: a server that lost its data may be
+    another deployment's by now. `info` gives what is published beside the lease (pid, host, where it listens …), asked
+    at each renewal.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Lease:
         life_s: float,
         info: Callable[[], Mapping[str, Any]],
         lost: Callable[[], None] = lambda: None,
+        before: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._redis = redis
         self._keys = keys
@@ -50,6 +53,7 @@ class Lease:
         self._life_s = life_s
         self._info = info
         self._lost = lost
+        self._before = before
         self._fixed = shard_id
         self.shard_id = shard_id if shard_id is not None else -1
         self.epoch = 0
@@ -87,6 +91,8 @@ class Lease:
 
     async def take(self) -> None:
         """Take the id once. Raises ShardTaken while another lives, RedisError where Redis does not answer."""
+        if self._before is not None:
+            await self._before()
         started = self._clock.mono()
         take = script("lease_take")
         wanted = "" if self._fixed is None and self.shard_id < 0 else self.shard_id

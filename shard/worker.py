@@ -101,6 +101,7 @@ class Worker:
             life_s=settings.lease_s,
             info=self._info,
             lost=self._count_lapse,
+            before=self._own_prefix,
         )
         self.roster = Roster()
         self.fleet = Fleet(redis, self.keys, clock, settings.accounts)
@@ -211,7 +212,6 @@ class Worker:
         """Take the id; False where Redis does not answer and `forever` is not wanted."""
         while True:
             try:
-                await own_prefix(self._redis, self.keys, self._clock, self._deployment())
                 await self.lease.take()
             except RedisRefused:
                 raise
@@ -241,8 +241,9 @@ class Worker:
         await self._join(forever=True, said="redis")
         await self.lease.keep()
 
-    def _deployment(self) -> str:
-        return self._settings.deployment_id or self._folder.deployment_id()
+    async def _own_prefix(self) -> None:
+        ours = self._settings.deployment_id or self._folder.deployment_id()
+        await own_prefix(self._redis, self.keys, self._clock, ours)
 
     def _probes(self) -> Probes:
         view = RedisView(self._redis, self.keys, self._clock, name=f"worker-{self.lease.shard_id}", purge_s=0)
@@ -386,6 +387,8 @@ class Worker:
     def _obstacle(self) -> str:
         if self.pipeline.draining:
             return "draining"
+        if self.runner.is_stuck:
+            return "handlers_blocked"
         return "" if self.lease.is_held() else "no_lease"
 
 

@@ -32,6 +32,7 @@ from pallas.onebot.link import Link
 _log = structlog.get_logger()
 _REFUSALS_PER_MIN = 6
 _CLOSE_TIMEOUT_S = 2.0
+_MAX_UNREAD_BYTES = 64 * 1024 * 1024
 BAD_DATA = 1007
 TOO_BIG = 1009
 SERVICE_RESTART = 1012
@@ -93,6 +94,12 @@ class _End(ServerConnection):
     """A connection that remembers what its headers said."""
 
     welcome: Handshake | None = None
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        # Every ping is answered; an end that sends them and reads nothing would fill our memory with pongs.
+        if self.transport.get_write_buffer_size() > _MAX_UNREAD_BYTES:
+            self.transport.abort()
 
 
 class _Socket:

@@ -648,12 +648,11 @@ async def test_an_account_without_a_link_is_surely_not_sent_through(redis_url: s
 async def test_where_the_winners_link_is_gone_another_account_that_saw_the_message_answers(
     redis_url: str, tmp_path: Path
 ) -> None:
-    app, going = App("link-test"), asyncio.Event()
+    app, going = App("link-test"), threading.Event()
 
     @app.command("ping")
     async def ping(ctx: Context) -> str:
-        while not going.is_set():
-            await asyncio.sleep(0)
+        await asyncio.to_thread(going.wait, 30)
         return f"pong {ctx.args}"
 
     async with shards(redis_url, tmp_path, app) as (shard,):
@@ -671,13 +670,12 @@ async def test_where_the_winners_link_is_gone_another_account_that_saw_the_messa
 async def test_where_nobody_who_saw_the_message_is_left_nothing_is_recorded_as_begun(
     redis_url: str, tmp_path: Path
 ) -> None:
-    app, going = App("link-test"), asyncio.Event()
+    app, going = App("link-test"), threading.Event()
     told: list[type[Exception]] = []
 
     @app.command("ping")
     async def ping(ctx: Context) -> None:
-        while not going.is_set():
-            await asyncio.sleep(0)
+        await asyncio.to_thread(going.wait, 30)
         try:
             await ctx.reply("pong")
         except NotSent as error:

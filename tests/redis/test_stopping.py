@@ -104,3 +104,12 @@ async def test_a_worker_whose_id_became_anothers_ends(redis_url: str, tmp_path: 
         await client.execute("HSET", key, 0, f'{epoch + 1}|{until_ms + 60_000}|other|{{"pid":1,"host":"elsewhere"}}')
         failed = await asyncio.gather(asyncio.wait_for(worker.serve(), 10), return_exceptions=True)
     assert "held by a live worker (pid 1 on elsewhere)" in str(failed[0])
+
+
+async def test_after_redis_lost_everything_the_prefix_is_marked_again(redis_url: str, tmp_path: Path) -> None:
+    quick = {"lease_s": 0.9, "claim_wait_ms": 250, "redis_dead_after_ms": 800}
+    async with listening(redis_url, tmp_path, bot(), **quick) as worker, opened(redis_url) as client:
+        ours = await client.execute("GET", worker.keys.deployment)
+        await client.execute("FLUSHALL")
+        await wait_until(lambda: client.execute("EXISTS", worker.keys.leases))
+        assert await client.execute("GET", worker.keys.deployment) == ours
