@@ -19,7 +19,8 @@ import redis.asyncio as aio
 from bench.measure import Bar, Line, Result, keep, median, ratio, rounded
 from bench.memory import bytes_per_message
 from bench.systems import CLAIM_TTL_S, PATIENCE_S, claims_of, valkey
-from pallas.claims import Claim, Claims, Verdict
+from pallas.claim import Claim, Verdict
+from pallas.claims import Claims
 from pallas.identity import body_digest
 from pallas.keys import Bucket, Keys, encode
 from pallas.model import Message

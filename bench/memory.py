@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from bench.systems import PATIENCE_S, claims_of, valkey
-from pallas.claims import Claim, Claims, Verdict
+from pallas.claim import Claim, Verdict
+from pallas.claims import Claims
 from pallas.keys import Keys, encode
 from pallas.model import Outcome, Reason
 from pallas.redis import Redis

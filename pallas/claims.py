@@ -3,107 +3,44 @@
 An entry is won by the first report that reaches Redis (`entry_claim.lua`; `entry_match.lua` where an end reports no
 sequences). Whole tokens are compared: own token coming back means "won earlier, the reply was lost", so a claim whose
 reply is late or lost is asked again until Redis has said yes or no: Unknown is never turned into Lost. Effects are
-recorded before they happen; nothing is completed under an epoch that may have lapsed.
+recorded before they happen; nothing is completed under an epoch that may have lapsed. Where the holder's epoch has
+died before any effect, whoever saw the message may become its holder in one compare-and-set (`entry_take.lua`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-import struct
-import zlib
-from collections.abc import Callable
-from enum import Enum
-from functools import partial
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
 
 import structlog
 
+from pallas.claim import SLOT_S, Claim, Epoch, Verdict
+from pallas.endings import Endings
 from pallas.errors import LeaseLost, RedisError, ReplyError
-from pallas.keys import CONTENT_HOUR_S, Bucket
+from pallas.faults import Faults, Point
 from pallas.log_limit import LimitedLog, LogLimit
 from pallas.metrics import Meters
 from pallas.model import Outcome, Reason
 from pallas.redis import Command, Redis, Script, script
-from pallas.tasks import Tasks, every
+from pallas.tasks import Tasks
 
 _log = structlog.get_logger()
-_RECORD = struct.Struct(">IL").pack
-_MARK = struct.Struct(">L").pack
-SLOT_S = 16
-_ENDS_PER_CALL = 32
-_FINAL = frozenset({"ERR", "NOPERM", "WRONGTYPE"})
-"""Refusals that the same command meets again; all others pass with the server's state (OOM, READONLY, MISCONF …)."""
-
-
-class Verdict(Enum):
-    """What Redis said of a claim."""
-
-    WON = "won"
-    LOST = "lost"
-    UNKNOWN = "unknown"
-    """Redis has not said anything for so long that the message is too old to be answered."""
-
-
-class Epoch(Protocol):
-    """The worker's lease, as claims see it."""
-
-    shard_id: int
-
-    def token(self) -> bytes:
-        """A new token, 10 bytes: shard, epoch, nonce. Raises LeaseLost while no lease is held."""
-
-    def allows(self, token: bytes) -> bool:
-        """Whether the token's epoch is still this worker's, by its own suspend-aware clock."""
-
-    async def held(self) -> None:
-        """Wait until a lease is held."""
-
-
-class Claim:
-    """One report's attempt to hold its message's entry; afterwards, the way to that entry.
-
-    `mark` names this very report (account and message id); `tolerance_s` is by how much clocks may differ, below 16.
-    `body` is the digest of user and content, needed only where an end reports no sequences.
-    """
-
-    __slots__ = (
-        "body",
-        "bucket",
-        "field",
-        "former",
-        "home",
-        "mark",
-        "sender",
-        "seq",
-        "space",
-        "time_s",
-        "token",
-        "tolerance_s",
-    )
-
-    def __init__(
-        self, bucket: Bucket, space: str, seq: int | None, time_s: int, user_id: str, mark: str, tolerance_s: int = 0
-    ) -> None:
-        self.bucket = bucket
-        self.space = space
-        self.seq = seq
-        self.time_s = time_s
-        self.sender = zlib.crc32(user_id.encode())
-        self.mark = mark
-        self.tolerance_s = tolerance_s
-        self.body: bytes | None = None
-        self.token = b""
-        self.former: tuple[bytes, ...] = ()
-        """Tokens of earlier attempts, whose epochs have died."""
-        self.home = ""
-        self.field: bytes | int = b""
 
 
 class Claims:
     """Claims of one worker."""
 
-    def __init__(self, redis: Redis, epoch: Epoch, tasks: Tasks, meters: Meters, *, ttl_s: int) -> None:
+    def __init__(
+        self,
+        redis: Redis,
+        epoch: Epoch,
+        tasks: Tasks,
+        meters: Meters,
+        *,
+        ttl_s: int,
+        faults: Faults | None = None,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._redis = redis
         self._epoch = epoch
@@ -113,16 +50,14 @@ class Claims:
         self._match = script("entry_match")
         self._mark = script("entry_mark")
         self._take_over = script("entry_take")
-        self._unsettled: dict[bytes, tuple[Claim, str]] = {}
-        self._settling: set[bytes] = set()
-        self._ending: list[bytes] = []
+        self._faults = faults
+        self._endings = Endings(redis, epoch, tasks, meters, faults)
         self.complaints = LimitedLog(LogLimit(per_min=1), _log)
-        tasks.start(every(0.5, self._settle, name="claims.settle"), "claims.settle")
 
     @property
     def unsettled(self) -> int:
         """Ends of messages that Redis has not confirmed yet."""
-        return len(self._unsettled)
+        return len(self._endings)
 
     async def take(self, claim: Claim, body: Callable[[], bytes], patience_s: float) -> Verdict:
         """Ask until Redis has decided, for `patience_s` at most.
@@ -135,11 +70,7 @@ class Claims:
         limit = self._loop.time() + patience_s
         while True:
             try:
-                if not claim.token or not self._epoch.allows(claim.token):
-                    fresh = self._epoch.token()
-                    if claim.token:
-                        claim.former += (claim.token,)
-                    claim.token = fresh
+                self._refresh(claim)
                 # Not in a coroutine of its own: the loop would step through it for each message.
                 reply = await self._redis.run(*self._attempt(claim))
             except LeaseLost:
@@ -163,24 +94,49 @@ class Claims:
             if reply == -1:
                 claim.body = body()
                 continue
-            if not claim.former or reply[2:12] not in claim.former:
+            claim.lost(reply)
+            if not claim.former or claim.holder[1:] not in claim.former:
                 return Verdict.LOST
-            try:
-                # Won earlier, under an epoch of ours that has died since: nobody else will answer it.
-                if await self._taken_over(claim, reply[:1], reply[2:12]):
-                    return Verdict.WON
-            except RedisError as error:
-                self._undecided(error)
-                continue
-            return Verdict.LOST
+            # Won earlier, under an epoch of ours that has died since.
+            verdict = await self.take_over(claim)
+            if verdict is not Verdict.UNKNOWN:
+                return verdict
 
-    async def _taken_over(self, claim: Claim, kind: bytes, old: bytes) -> bool:
-        """Move an entry of a dead epoch of ours to the claim's token; False where it has moved on."""
-        if kind == b"t":
-            claim.home = claim.bucket.hour(claim.time_s)
-            claim.field = (claim.body or b"") + bytes((claim.time_s % CONTENT_HOUR_S // SLOT_S,))
-        command = self._take_over.command(claim.home, claim.bucket.open, claim.field, old, claim.token)
-        return bool(await self._redis.run(self._take_over, command) == 1)
+    async def take_over(self, claim: Claim) -> Verdict:
+        """Become the holder in the place of the one last seen (`claim.holder`), if it has not moved on.
+
+        That its epoch is dead is for the caller to know. To be asked again with the same claim where it is UNKNOWN.
+        """
+        try:
+            self._refresh(claim)
+            bucket = claim.bucket
+            command = self._take_over.command(claim.home, bucket.open, claim.field, claim.holder[1:], claim.token)
+            reply = await self._redis.run(self._take_over, command)
+        except LeaseLost:
+            return Verdict.UNKNOWN
+        except RedisError as error:
+            self._undecided(error)
+            return Verdict.UNKNOWN
+        return Verdict.WON if reply == 1 else Verdict.LOST
+
+    def _refresh(self, claim: Claim) -> None:
+        """Give the claim a token of the epoch that is held now. Raises LeaseLost where none is."""
+        if claim.token and self._epoch.allows(claim.token):
+            return
+        fresh = self._epoch.token()
+        if claim.token:
+            claim.former += (claim.token,)
+        claim.token = fresh
+
+    async def look(self, claims: Sequence[Claim]) -> list[bool]:
+        """See who holds the entries of lost claims now; False where Redis did not say."""
+        values = await asyncio.gather(
+            *(self._redis.submit("HGET", claim.home, claim.field) for claim in claims), return_exceptions=True
+        )
+        for claim, value in zip(claims, values, strict=True):
+            if not isinstance(value, BaseException):
+                claim.holder = claim.holder_in(value or b"")
+        return [not isinstance(value, BaseException) for value in values]
 
     def _claiming(self, claim: Claim) -> Command:
         bucket, seq, token = claim.bucket, claim.seq or 0, claim.token
@@ -188,24 +144,14 @@ class Claims:
         claim.home, claim.field = home, field
         return self._claim.command(
             home, bucket.open, bucket.books, bucket.plain,
-            token, field, b"c" + token + _RECORD(claim.time_s, claim.sender), self._ttl_s, claim.space, seq,
+            token, field, claim.record(), self._ttl_s, claim.space, seq,
         )  # fmt: skip
 
     def _matching(self, claim: Claim) -> Command:
-        bucket, seq, token = claim.bucket, claim.seq, claim.token
-        hour = bucket.hour(claim.time_s)
-        second = claim.time_s % CONTENT_HOUR_S
-        slot, within = divmod(second, SLOT_S)
-        body = claim.body or b""
-        content = body + bytes((slot,))
-        aside, beside, shift = hour, b"", 0
-        if within < claim.tolerance_s:
-            shift = -SLOT_S
-        elif within + claim.tolerance_s >= SLOT_S:
-            shift = SLOT_S
-        if shift:
-            there = claim.time_s + shift
-            aside, beside = bucket.hour(there), body + bytes((there % CONTENT_HOUR_S // SLOT_S,))
+        bucket, seq = claim.bucket, claim.seq
+        hour, content = claim.content_at(claim.time_s)
+        shift = claim.reach()
+        aside, beside = claim.content_at(claim.time_s + shift) if shift else (hour, b"")
         block = bucket.block(seq or 0)
         if seq is not None:
             claim.home, claim.field = block, seq & 63
@@ -213,14 +159,16 @@ class Claims:
             claim.home, claim.field = hour, content
         return self._match.command(
             block, hour, aside, bucket.open, bucket.books, bucket.plain,
-            token, "" if seq is None else seq & 63, b"c" + token + _RECORD(claim.time_s, claim.sender), self._ttl_s,
-            claim.space, "" if seq is None else seq, content, within, beside, shift, claim.tolerance_s,
-            token[2:6] + _MARK(zlib.crc32(claim.mark.encode())),
+            claim.token, "" if seq is None else seq & 63, claim.record(), self._ttl_s,
+            claim.space, "" if seq is None else seq, content, claim.time_s % SLOT_S, beside, shift, claim.tolerance_s,
+            claim.observer(),
         )  # fmt: skip
 
     async def effect(self, claim: Claim) -> None:
         """Record that an effect is about to happen; returns only when it may. Raises LeaseLost when it must not."""
         pause = 0.05
+        if self._faults is not None:
+            self._faults.hit(Point.EFFECT)
         while True:
             self.check(claim)
             try:
@@ -238,6 +186,9 @@ class Claims:
             if reply < 1:
                 self._meters.fenced()
                 raise LeaseLost(f"the message in {claim.space} has another holder by now: nothing is sent for it")
+            claim.begun = True
+            if self._faults is not None:
+                self._faults.hit(Point.RECORDED)
             self.check(claim)
             return
 
@@ -271,74 +222,26 @@ class Claims:
 
     def end(self, claim: Claim, outcome: Outcome, reason: Reason) -> None:
         """Record how the message ended; repeated by itself until Redis has confirmed it."""
-        if not self._epoch.allows(claim.token):
-            self._meters.fenced()
-            return
-        self._unsettled[claim.token] = (claim, outcome if reason is Reason.OK else f"{outcome}:{reason}")
-        self._send_later(claim.token)
+        self._endings.end(claim, outcome, reason)
 
-    def _send_later(self, token: bytes) -> None:
-        """Ends of one turn go in one call: they are half of all commands, and nobody waits for them."""
-        if not self._ending:
-            self._loop.call_soon(self._send_ends)
-        self._ending.append(token)
+    def may_end(self, claim: Claim) -> bool:
+        """Whether this worker may still say how the message ended: it holds it, or an effect of its own is recorded."""
+        return claim.begun or self._epoch.allows(claim.token)
 
-    def _send_ends(self) -> None:
-        rows: dict[int, list[bytes]] = {}
-        for token in self._ending:
-            known = self._unsettled.get(token)
-            if known is not None:
-                rows.setdefault(known[0].bucket.number if self._redis.one_slot else 0, []).append(token)
-        self._ending.clear()
-        for tokens in rows.values():
-            for start in range(0, len(tokens), _ENDS_PER_CALL):
-                self._send_call(tokens[start : start + _ENDS_PER_CALL])
+    def unknown(self, claim: Claim, *, at: float, **about: object) -> None:
+        """Record that what was sent for the message may or may not have arrived.
 
-    def _send_call(self, tokens: list[bytes], *, again: bool = False) -> None:
-        keys: list[bytes | str | int] = []
-        arguments: list[bytes | str | int] = []
-        for token in tokens:
-            claim, outcome = self._unsettled[token]
-            keys += (claim.home, claim.bucket.open, claim.bucket.books)
-            arguments += (claim.field, token, "d", outcome)
-        command = self._mark.rows(keys, arguments)
-        if again:
-            # The server may have lost the script; with its source the call needs no second round.
-            command = self._mark.with_source(command)
-        self._settling.update(tokens)
-        self._redis.submit(*command).add_done_callback(partial(self._answered, tokens))
+        `at` (Unix seconds) and `about` are kept in a list, so that a person knows where to look.
+        """
+        self._endings.unknown(claim, at=at, **about)
 
-    def _answered(self, tokens: list[bytes], future: asyncio.Future[Any]) -> None:
-        self._settling.difference_update(tokens)
-        error = None if future.cancelled() else future.exception()
-        if future.cancelled() or error is not None:
-            if isinstance(error, ReplyError) and error.code in _FINAL and len(tokens) == 1:
-                _log.error("claim.end_refused", error=str(error))
-                self._unsettled.pop(tokens[0], None)
-            return
-        for token, answer in zip(tokens, future.result(), strict=True):
-            if answer == 0:
-                self._meters.fenced()
-            elif answer == -1:
-                self._meters.forgotten()
-            elif answer == -2:
-                _log.error("claim.end_refused", error="a foreign value stands in the entry's place")
-            self._unsettled.pop(token, None)
-
-    async def _settle(self) -> None:
-        for token in list(self._unsettled):
-            if token in self._settling:
-                continue
-            if not self._epoch.allows(token):
-                del self._unsettled[token]
-                self._meters.fenced()
-            else:
-                # Each on its own: one that is refused must not hold back the others.
-                self._send_call([token], again=True)
+    def release(self, claim: Claim) -> None:
+        """Give the message back unbegun: anybody who saw it may take it, also this worker with the same claim."""
+        self._endings.release(claim)
+        claim.holder = b"c" + claim.token
+        claim.former += (claim.token,)
+        claim.token = b""
 
     async def settled(self, within_s: float) -> bool:
         """Wait until Redis has confirmed every end; False if it did not within the time."""
-        limit = asyncio.get_running_loop().time() + within_s
-        while self._unsettled and asyncio.get_running_loop().time() < limit:  # noqa: ASYNC110  (once, on the way out)
-            await asyncio.sleep(0.02)
-        return not self._unsettled
+        return await self._endings.confirmed(within_s)

@@ -14,6 +14,7 @@
 | `{p}:{bb}:plain` | set | spaces with an end that reports no sequence | claim TTL |
 | `{p}:{bb}:open` | hash | token → state and place of its entry | none: each leaves with its end |
 | `{p}:{bb}:books` | hash | outcome → count | none |
+| `{p}:{bb}:dead` | hash | token → state and note (JSON) of what ended as dead | 30 days after the last one |
 
 `{bb}` is the bucket, 00…63, as a hash tag: keys that one script touches share a slot, and the load spreads.
 `<space>` is a group, `!group` for its notices, or for private chats `@account,user`. Parts are encoded so that no two
@@ -23,7 +24,7 @@ tuples give one key, and an empty part is refused.
 from __future__ import annotations
 
 from hashlib import blake2b
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 BUCKETS = 64
 SEQUENCES_PER_BLOCK = 64
@@ -32,6 +33,7 @@ CONTENT_HOUR_S = 3600
 LEASES_TTL_MS = 86_400_000
 PRESENCE_TTL_S = 86_400
 FLEET_TTL_S = 90 * 86_400
+DEAD_TTL_S = 30 * 86_400
 WORKER_TTL_S = 60
 READY_TTL_S = 60
 
@@ -56,10 +58,15 @@ def notice_space(group: str) -> str:
     return f"!{encode(group)}"
 
 
+def group_of(space: str) -> str:
+    """The group of a space; empty for a private chat."""
+    return "" if space.startswith("@") else unquote(space.removeprefix("!"))
+
+
 class Bucket:
     """The keys that one space's scripts use; all share the bucket's hash tag."""
 
-    __slots__ = ("blocks", "books", "hours", "number", "open", "plain")
+    __slots__ = ("blocks", "books", "dead", "hours", "number", "open", "plain")
 
     def __init__(self, prefix: str, number: int, space: str) -> None:
         root = f"{prefix}:{{{number:02d}}}"
@@ -69,6 +76,7 @@ class Bucket:
         self.plain = f"{root}:plain"
         self.open = f"{root}:open"
         self.books = f"{root}:books"
+        self.dead = f"{root}:dead"
 
     def block(self, seq: int) -> str:
         """The hash that holds a 16-bit sequence."""
@@ -103,7 +111,7 @@ class Keys:
         return Bucket(self.prefix, bucket_of(space), space)
 
     def bucket_keys(self, number: int) -> Bucket:
-        """The keys of a bucket that belong to no space (`open`, `books`, `plain`)."""
+        """The keys of a bucket that belong to no space (`open`, `books`, `dead`, `plain`)."""
         return Bucket(self.prefix, number, "-")
 
 

@@ -48,7 +48,7 @@ class Meters:
     """The counts of one worker.
 
     The books of a live process: `arrived = refused + copies + ignored + distinct + pending`, where *pending* are
-    messages that Redis has not decided yet.
+    messages that Redis has not decided yet. Of what it holds, `distinct + taken_over = outcomes + released + running`.
     """
 
     def __init__(self) -> None:
@@ -57,6 +57,12 @@ class Meters:
         self.copies: defaultdict[Reason, int] = defaultdict(int)
         self.ignored = 0
         self.distinct = 0
+        self.taken_over = 0
+        self.released: defaultdict[Reason, int] = defaultdict(int)
+        self.standby = 0
+        self.standby_overflow = 0
+        self.orphans: defaultdict[Reason, int] = defaultdict(int)
+        self.unbalanced = 0
         self.pending = 0
         self.outcomes: defaultdict[tuple[Outcome, Reason], int] = defaultdict(int)
         self.frames = 0
@@ -130,6 +136,34 @@ class MeterCollector(Collector):
             "Distinct messages of this worker by outcome",
             [([outcome.value, reason.value], float(count)) for (outcome, reason), count in meters.outcomes.items()],
             ["outcome", "reason"],
+        )
+        yield _counter(
+            "pallas_standby_taken_over",
+            "Messages whose holder died and that this worker took",
+            [([], float(meters.taken_over))],
+            [],
+        )
+        yield _counter(
+            "pallas_claim_released",
+            "Messages given back unbegun",
+            [([reason.value], float(count)) for reason, count in meters.released.items()],
+            ["reason"],
+        )
+        yield _counter(
+            "pallas_standby_overflow",
+            "Messages not kept for a take-over: too many",
+            [([], float(meters.standby_overflow))],
+            [],
+        )
+        yield _counter(
+            "pallas_claim_orphans",
+            "Open entries of dead workers that this worker ended",
+            [([reason.value], float(count)) for reason, count in meters.orphans.items()],
+            ["reason"],
+        )
+        yield GaugeMetricFamily("pallas_standby_waiting", "Messages that another worker holds", value=meters.standby)
+        yield GaugeMetricFamily(
+            "pallas_books_unbalanced", "Distinct messages that neither ended nor are open", value=meters.unbalanced
         )
         yield _counter("pallas_link_frames", "Frames received", [([], float(meters.frames))], [])
         yield _counter(

@@ -62,6 +62,7 @@ class Reason(StrEnum):
     OVERLOAD = "overload"
     REDIS_UNAVAILABLE = "redis_unavailable"
     LEASE_LOST = "lease_lost"
+    NO_LINK = "no_link"
     HOLDER_LOST = "holder_lost"
     SENT_UNKNOWN = "sent_unknown"
     SHUTDOWN = "shutdown"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pallas.errors import SettingsError
+from pallas.faults import faults_of
 from pallas.settings_fields import describe_model, env_name
 
 if TYPE_CHECKING:
@@ -32,10 +34,10 @@ def conflicts(settings: Settings) -> list[Conflict]:
     found = _between(settings)
     if not settings.testing:
         found += _below_floor(settings)
-        if settings.test_fault:
-            found.append(
-                Conflict(("test_fault", "testing"), "is refused unless PALLAS_TESTING=1: it breaks the process")
-            )
+    try:
+        faults_of(settings.test_fault, testing=settings.testing)
+    except SettingsError as error:
+        found.append(Conflict(("test_fault", "testing"), str(error)))
     return found
 
 

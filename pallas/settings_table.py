@@ -152,6 +152,28 @@ class Settings(FederateSettings):
         le=120,
         floor=3,
     )
+    standby_look_s: float = setting(
+        1.0,
+        "How long after losing a message a worker first looks whether its holder has begun or died.",
+        "Higher answers a dead worker's messages later; lower asks Redis more often about messages in good hands.",
+        ge=0.05,
+        le=10,
+    )
+    standby_messages: int = setting(
+        10_000,
+        "How many messages that other workers hold one worker keeps for a take-over.",
+        "Higher takes memory while other workers are slow; lower may lose what a dying worker had not begun.",
+        ge=0,
+        le=1_000_000,
+    )
+    orphan_after_s: float = setting(
+        30.0,
+        "How long after a worker's death its open messages are ended as dead by the others.",
+        "Higher shows lost messages later; lower leaves standbys less time to take them.",
+        ge=0.5,
+        le=3600,
+        floor=10,
+    )
     claim_wait_ms: int = setting(
         300,
         "How long a message waits for its claim before it is pending and asked again.",
@@ -270,7 +292,9 @@ class Settings(FederateSettings):
         cost="Never on in a deployment that people use.",
     )
     test_fault: str = setting(
-        "", "Fault to inject, for tests.", "Breaks the process on purpose; refused unless PALLAS_TESTING is on."
+        "",
+        "Fault to inject, for tests: ACTION:POINT[:VISIT[:MS]], such as kill:claimed:3.",
+        "Breaks the process on purpose; refused unless PALLAS_TESTING is on.",
     )
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -15,13 +16,16 @@ import structlog
 from pallas.clock import Clock
 from pallas.context import Sent
 from pallas.errors import ActionFailed, AppError, LeaseLost, NotSent, SendUnknown
+from pallas.faults import Point
 from pallas.onebot.fields import message_id_of
 from pallas.onebot.link import NOT_CONNECTED
 from pallas.onebot.verdict import data_of
 from pallas.segments import to_wire
 
 if TYPE_CHECKING:
-    from pallas.claims import Claim, Claims
+    from pallas.claim import Claim
+    from pallas.claims import Claims
+    from pallas.faults import Faults
     from pallas.metrics import Meters
     from pallas.segments import Segment
     from shard.roster import Roster
@@ -41,6 +45,7 @@ class Calls:
         *,
         timeout_s: float,
         is_leased: Callable[[], bool],
+        faults: Faults | None = None,
     ) -> None:
         self.roster = roster
         self.claims = claims
@@ -48,6 +53,7 @@ class Calls:
         self.clock = clock
         self.timeout_s = timeout_s
         self.is_leased = is_leased
+        self.faults = faults
         self.loop = asyncio.get_running_loop()
 
     def speaks(self, bot_id: str) -> bool:
@@ -62,7 +68,10 @@ class Calls:
         if account is None or link is None:
             raise NotSent(f"account {bot_id} has no open link to this worker: {name} was not sent", NOT_CONNECTED)
         try:
-            reply = await link.call(name, params, self.timeout_s)
+            written = None if self.faults is None else partial(self.faults.hit, Point.SENT)
+            reply = await link.call(name, params, self.timeout_s, written)
+            if self.faults is not None:
+                self.faults.hit(Point.ANSWERED)
             data = data_of(reply, link.end, bot_id, name)
         except ActionFailed as error:
             kind = {NotSent: "not_sent", SendUnknown: "unknown"}.get(type(error), "refused")
@@ -75,7 +84,7 @@ class Calls:
 class RunActions:
     """The actions of one run of a handler; made on the sockets' loop, used on the handlers'."""
 
-    __slots__ = ("_bot_id", "_calls", "_claim", "_doubts", "_ended", "_observers", "_started", "log_fields")
+    __slots__ = ("_bot_id", "_calls", "_claim", "_doubts", "_ended", "_observers", "log_fields", "was_fenced")
 
     def __init__(
         self,
@@ -90,9 +99,10 @@ class RunActions:
         self._bot_id = bot_id
         self._claim = claim
         self._observers = observers
-        self._started = False
         self._ended = False
         self._doubts = 0
+        self.was_fenced = False
+        """Whether a call was refused because the message may be another's by now."""
         self.log_fields = log_fields
 
     @property
@@ -156,19 +166,13 @@ class RunActions:
         if name.startswith(_QUERIES) or not calls.speaks(bot_id):
             # Nothing is recorded as begun that cannot be sent.
             return await calls.call(bot_id, name, params)
-        if self._claim is None:
-            # A fan-out run holds no entry; it sends under the worker's lease all the same.
-            if not calls.is_leased():
-                calls.meters.fenced()
-                raise LeaseLost(f"account {bot_id}: this worker's lease may have lapsed, {name} was not sent")
-        else:
-            if self._started:
-                calls.claims.check(self._claim)
-            else:
-                await calls.claims.effect(self._claim)
-                self._started = True
-            if self._ended:
-                raise NotSent(f"the handler has ended: {name} was not sent", NOT_CONNECTED)
+        try:
+            await self._authorised(bot_id, name)
+        except LeaseLost:
+            self.was_fenced = True
+            raise
+        if self._ended:
+            raise NotSent(f"the handler has ended: {name} was not sent", NOT_CONNECTED)
         # Counted, not flagged: a handler may have several calls on their way at once.
         self._doubts += 1
         try:
@@ -183,3 +187,15 @@ class RunActions:
         if account is not None:
             account.last_sent_at = calls.clock.wall_s()
         return data
+
+    async def _authorised(self, bot_id: str, name: str) -> None:
+        calls = self._calls
+        if self._claim is None:
+            # A fan-out run holds no entry; it sends under the worker's lease all the same.
+            if not calls.is_leased():
+                calls.meters.fenced()
+                raise LeaseLost(f"account {bot_id}: this worker's lease may have lapsed, {name} was not sent")
+        elif self._claim.begun:
+            calls.claims.check(self._claim)
+        else:
+            await calls.claims.effect(self._claim)

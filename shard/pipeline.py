@@ -7,16 +7,18 @@ step says *go on* (None) or *stop*, and every stop is counted, so that the books
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from pallas.claims import Claims, Verdict
-from pallas.errors import LeaseLost, SendUnknown
+from pallas.claim import Verdict
+from pallas.claims import Claims
+from pallas.errors import LeaseLost, NotSent, SendUnknown
 from pallas.failure import describe
+from pallas.faults import Faults, Point
 from pallas.identity import is_stale
 from pallas.levels import Level, People
 from pallas.model import Lane, Message, Notice, Outcome, Reason
@@ -26,6 +28,7 @@ from shard.report import MessageReport, NoticeReport, Report
 
 if TYPE_CHECKING:
     from pallas.app import App
+    from pallas.claim import Claim
     from pallas.clock import Clock
     from pallas.keys import Keys
     from pallas.metrics import Meters
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from shard.fleet import Fleet
     from shard.roster import Account
     from shard.runner import Runner
+    from shard.standby import Standby
 
 _log = structlog.get_logger()
 _LATEST_S = 2**32 - 1
@@ -40,12 +44,13 @@ _LATEST_S = 2**32 - 1
 
 
 class Column(Enum):
-    """In which column of the books a stop is entered."""
+    """In which column of the books a stop is entered; what is released has not ended, somebody may still take it."""
 
     REFUSED = "refused"
     COPY = "copy"
     IGNORED = "ignored"
     ENDED = "ended"
+    RELEASED = "released"
 
 
 @dataclass(slots=True, frozen=True)
@@ -72,14 +77,23 @@ NOT_PERMITTED = Stop(Column.ENDED, Reason.NOT_PERMITTED, Outcome.DROPPED)
 HANDLER_ERROR = Stop(Column.ENDED, Reason.HANDLER_ERROR, Outcome.DROPPED)
 HANDLER_TIMEOUT = Stop(Column.ENDED, Reason.HANDLER_TIMEOUT, Outcome.DROPPED)
 SHUTDOWN = Stop(Column.ENDED, Reason.SHUTDOWN, Outcome.DROPPED)
+GIVEN_UP = Stop(Column.RELEASED, Reason.LEASE_LOST)
+NO_LINK = Stop(Column.RELEASED, Reason.NO_LINK)
+HANDED_BACK = Stop(Column.RELEASED, Reason.SHUTDOWN)
 LEASE_LOST = Stop(Column.ENDED, Reason.LEASE_LOST, Outcome.DROPPED)
 SENT_UNKNOWN = Stop(Column.ENDED, Reason.SENT_UNKNOWN, Outcome.DEAD)
 
 _ENDS = {Reason.OK: HANDLED, Reason.HANDLER_TIMEOUT: HANDLER_TIMEOUT, Reason.SHUTDOWN: SHUTDOWN}
+"""How a run that raised nothing ends its message."""
 
 
 class Pipeline:
-    """Carries reports; `max_pending` bounds the messages that Redis has not decided yet."""
+    """Carries reports; `max_pending` bounds the messages that Redis has not decided yet.
+
+    `standby` keeps what another worker holds; it is set once both are made. `is_alone`: no other worker lives.
+    """
+
+    standby: Standby
 
     def __init__(
         self,
@@ -99,6 +113,8 @@ class Pipeline:
         stale_s: float,
         notice_stale_s: float,
         max_pending: int,
+        is_alone: Callable[[], bool],
+        faults: Faults | None = None,
     ) -> None:
         self._app = app
         self._fleet = fleet
@@ -115,9 +131,12 @@ class Pipeline:
         self._stale_s = stale_s
         self._notice_stale_s = notice_stale_s
         self._max_pending = max_pending
+        self._is_alone = is_alone
+        self._faults = faults
         self._message_door = (self._room, self._from_us, self._too_old, self._seen_here, self._wanted)
         self._notice_door = (self._room, self._notice_too_old, self._notice_wanted, self._notice_seen_here)
-        self._way = (self._claimed, self._permitted, self._handled)
+        self._lanes = (self._permitted, self._handled)
+        self._way = (self._claimed, *self._lanes)
         self.draining = False
 
     def message(self, account: Account, message: Message) -> None:
@@ -133,22 +152,60 @@ class Pipeline:
 
     def _arrive(self, report: Any, door: tuple[Callable[[Any], Stop | None], ...]) -> None:
         self._meters.arrived += 1
+        if self._faults is not None:
+            self._faults.hit(Point.READ)
         for step in door:
             stop = step(report)
             if stop is not None:
                 self._enter(stop)
                 return
         self._meters.pending += 1
-        self._tasks.start(self._carry(report), "message")
+        if self._faults is not None:
+            self._faults.hit(Point.MATCHED)
+        self._tasks.start(self._carry(report, self._way), "message")
 
-    async def _carry(self, report: Report) -> None:
-        for step in self._way:
+    def take_up(self, report: Report, claim: Claim) -> None:
+        """Go on with a message that another held until now: from its lane on, for all before was decided."""
+        report.claim = claim
+        if report.ending is not None:
+            # Its handler had run to the end here, before this worker's epoch lapsed.
+            self._stop(report, report.ending)
+        else:
+            self._tasks.start(self._carry(report, self._lanes), "message")
+
+    def may_answer(self, report: Report) -> bool | None:
+        """Whether an account of this worker can speak for the message; None where it is too late for an answer."""
+        if self.draining or not self._patience(report):
+            return None
+        return self._can_speak(report)
+
+    def _can_speak(self, report: Report) -> bool:
+        return any(self._calls.speaks(bot_id) for bot_id in report.observers())
+
+    async def _carry(self, report: Report, way: tuple[Callable[[Any], Awaitable[Stop | None]], ...]) -> None:
+        for step in way:
             stop = await step(report)
             if stop is not None:
-                self._enter(stop)
-                if stop.column is Column.ENDED and report.claim is not None:
-                    self._claims.end(report.claim, stop.outcome, stop.reason)
+                self._stop(report, stop)
                 return
+
+    def _stop(self, report: Report, stop: Stop) -> None:
+        claim = report.claim
+        if claim is None:
+            self._enter(stop)
+        elif stop.column is Column.ENDED and self._claims.may_end(claim):
+            self._enter(stop)
+            if stop is SENT_UNKNOWN:
+                self._claims.unknown(claim, at=self._clock.wall_s(), **report.fields())
+            else:
+                self._claims.end(claim, stop.outcome, stop.reason)
+        else:
+            # A run that did nothing others can see, under an epoch that lapsed: it counts if nobody took the message.
+            report.ending = stop if stop.column is Column.ENDED else None
+            self._enter(GIVEN_UP if report.ending is not None else stop)
+            report.claim = None
+            self._claims.release(claim)
+            self.standby.keep(report, claim)
 
     def _enter(self, stop: Stop) -> None:
         meters = self._meters
@@ -161,6 +218,8 @@ class Pipeline:
                 meters.ignored += 1
             case Column.REFUSED:
                 meters.refused[stop.reason] += 1
+            case Column.RELEASED:
+                meters.released[stop.reason] += 1
 
     def _room(self, _: Report) -> Stop | None:
         if self.draining:
@@ -220,6 +279,8 @@ class Pipeline:
 
     async def _claimed(self, report: Report) -> Stop | None:
         claim = report.attempt()
+        if self._faults is not None:
+            self._faults.hit(Point.CLAIMING)
         try:
             verdict = await self._claims.take(claim, report.body, self._patience(report))
         finally:
@@ -227,11 +288,15 @@ class Pipeline:
         if verdict is Verdict.WON:
             self._meters.distinct += 1
             report.claim = claim
+            if self._faults is not None:
+                self._faults.hit(Point.CLAIMED)
             return None
         if verdict is Verdict.UNKNOWN:
             return REDIS_UNAVAILABLE
         if report.route.lane is Lane.FANOUT:
             self._tasks.start(self._answer_too(report), "fanout")
+        else:
+            self.standby.keep(report, claim)
         return OTHER_SHARD
 
     def _patience(self, report: Report) -> float:
@@ -249,22 +314,43 @@ class Pipeline:
         observers = () if report.route.lane is Lane.FANOUT else report.observers()
         actions = RunActions(self._calls, report.account.bot_id, report.claim, report.fields, observers)
         self._meters.to_handler.observe(self._clock.mono() - report.arrived)
+        if self._faults is not None:
+            self._faults.hit(Point.RUNNING)
         try:
             reason = await self._runner.run(handler, report.context(actions))
-        except LeaseLost:
-            return LEASE_LOST
         except Exception as error:
-            # The author's mistake is an outcome; it must not end anything but this run.
-            # Its words may be what a person wrote: only its kind and its place are told.
-            event = "send.unknown" if isinstance(error, SendUnknown) and actions.in_doubt else "handler.failed"
-            _log.error(event, **report.fields(), source=handler.source, **describe(error))
-            return SENT_UNKNOWN if actions.in_doubt else HANDLER_ERROR
+            return self._failed(report, actions, error)
         finally:
             actions.end()
+        if self._is_unbegun(report):
+            if actions.was_fenced:
+                # The handler took the refusal for an answer; nobody has been answered.
+                return GIVEN_UP
+            if reason is Reason.SHUTDOWN and not self._is_alone():
+                return HANDED_BACK
         if reason is not Reason.OK:
             _log.error("handler.cut_off", **report.fields(), source=handler.source, reason=reason.value)
         # Also where the handler caught the error and went on: what may have been sent must stay visible.
         return SENT_UNKNOWN if actions.in_doubt else _ENDS[reason]
+
+    def _failed(self, report: Report, actions: RunActions, error: Exception) -> Stop:
+        if self._is_unbegun(report):
+            # Nobody outside has seen anything of this run: whoever else saw the message may still answer it.
+            if isinstance(error, LeaseLost):
+                return GIVEN_UP
+            if isinstance(error, NotSent) and not self._can_speak(report):
+                return NO_LINK
+        if isinstance(error, LeaseLost):
+            return SENT_UNKNOWN if actions.in_doubt else LEASE_LOST
+        # The author's mistake is an outcome; it must not end anything but this run.
+        # Its words may be what a person wrote: only its kind and its place are told.
+        event = "send.unknown" if isinstance(error, SendUnknown) and actions.in_doubt else "handler.failed"
+        _log.error(event, **report.fields(), source=report.route.handler.source, **describe(error))
+        return SENT_UNKNOWN if actions.in_doubt else HANDLER_ERROR
+
+    @staticmethod
+    def _is_unbegun(report: Report) -> bool:
+        return report.claim is not None and not report.claim.begun
 
     async def _answer_too(self, report: Report) -> None:
         """A fan-out handler runs for every account; the message's outcome is the claim holder's."""

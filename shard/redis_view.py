@@ -13,7 +13,8 @@ import structlog
 
 from pallas.clock import Clock
 from pallas.errors import RedisError
-from pallas.keys import BUCKETS, READY_TTL_S, Keys
+from pallas.keys import BUCKETS, READY_TTL_S, Keys, group_of
+from pallas.model import Reason
 from pallas.redis import Redis, script
 from shard.presence import Presence, read_presence
 from shard.registry import read_lease
@@ -23,6 +24,7 @@ from shard.view import (
     BotRow,
     BotState,
     Counters,
+    DeadRow,
     EndedBook,
     Readiness,
     ShardRow,
@@ -92,6 +94,13 @@ class RedisView:
             if published.get(shard, {}).get("epoch") == lease[0]
         )
         return Books(self._clock.wall_s(), workers, _ended(counts, is_open), orphaned)
+
+    async def dead(self) -> list[DeadRow]:
+        """What ended as dead and is kept in the list, the latest first."""
+        keys = [self._keys.bucket_keys(number).dead for number in range(BUCKETS)]
+        answers = await asyncio.gather(*(self._redis.execute("HVALS", key) for key in keys))
+        rows = [_dead(value) for values in answers for value in values]
+        return sorted(rows, key=lambda row: -row.at)
 
     async def ready(self) -> Readiness:
         """One scripted write, timed."""
@@ -163,6 +172,22 @@ def _json(value: bytes) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _dead(value: bytes) -> DeadRow:
+    note = _json(value[1:])
+    space = str(note.get("space") or "")
+    return DeadRow(
+        at=float(note.get("at") or 0),
+        reason=(Reason.SENT_UNKNOWN if value[:1] == b"e" else Reason.HOLDER_LOST).value,
+        cause=str(note.get("cause") or ""),
+        space=space,
+        group_id=group_of(space),
+        shard_id=str(note.get("shard_id") or ""),
+        epoch=int(note.get("epoch") or 0),
+        bot_id=str(note.get("bot_id") or ""),
+        handler=str(note.get("handler") or ""),
+    )
 
 
 def _counters(published: dict[str, Any]) -> Counters:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from pallas.claims import Claim
+from pallas.claim import Claim
 from pallas.context import Context, EventContext, NoticeContext
 from pallas.identity import notice_digest
 from pallas.keys import encode, notice_space, private_space
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pallas.context import Actions
     from pallas.handler import Route
     from pallas.keys import Bucket
+    from shard.pipeline import Stop
     from shard.roster import Account
 
 NOTICE_CLOCKS_S = 10
@@ -32,7 +33,7 @@ NOTICE_CLOCKS_S = 10
 class Report(ABC):
     """What the steps of the pipeline pass on; `arrived` is monotonic seconds."""
 
-    __slots__ = ("account", "arrived", "claim", "route", "standing")
+    __slots__ = ("account", "arrived", "claim", "ending", "route", "standing")
 
     def __init__(self, account: Account, arrived: float) -> None:
         self.account = account
@@ -40,6 +41,8 @@ class Report(ABC):
         self.standing = Standing.NEW
         self.route: Route
         self.claim: Claim | None = None
+        self.ending: Stop | None = None
+        """How its handler ended here, where this worker's epoch had lapsed by then and the message was given up."""
 
     @property
     @abstractmethod

@@ -175,6 +175,27 @@ class Books:
 
 
 @dataclass(slots=True, frozen=True)
+class DeadRow:
+    """One message that ended as dead: `reason` says how, `cause` how it was found out."""
+
+    at: float
+    """When it was ended."""
+    reason: str
+    """`holder_lost`: nobody began to answer it; `sent_unknown`: an answer was begun and may have arrived."""
+    cause: str
+    """`holder_died`: its worker's lease lapsed; `no_answer`: its worker heard no answer to what it had sent."""
+    space: str
+    """The key part it was claimed under."""
+    group_id: str
+    """Empty for a private message."""
+    shard_id: str
+    epoch: int
+    bot_id: str
+    """The account that was to answer; empty where its worker could not say."""
+    handler: str
+
+
+@dataclass(slots=True, frozen=True)
 class Readiness:
     """Whether a scripted write went through just now; `reason` is `ok` or the code of what failed."""
 
@@ -194,6 +215,9 @@ class ClusterView(Protocol):
 
     async def books(self) -> Books:
         """Both sides of the ledger, read as close together as can be."""
+
+    async def dead(self) -> list[DeadRow]:
+        """What ended as dead and is kept in the list, the latest first."""
 
     async def ready(self) -> Readiness:
         """One scripted write; says `ready=False` instead of raising where it knows why."""

@@ -22,6 +22,7 @@ from pallas.claims import Claims
 from pallas.clock import Clock
 from pallas.deployment import DataDir
 from pallas.errors import RedisError, RedisRefused, ShardTaken
+from pallas.faults import faults_of
 from pallas.keys import WORKER_TTL_S, Keys
 from pallas.levels import People
 from pallas.metrics import Meters
@@ -33,7 +34,9 @@ from pallas.version import VERSION
 from shard.actions import Calls
 from shard.endpoints import Endpoint, publish, withdraw
 from shard.fleet import Fleet
+from shard.lapses import Lapses
 from shard.matching import NoticeTable, Table
+from shard.orphans import Orphans
 from shard.pipeline import Pipeline
 from shard.prefix import own_prefix
 from shard.presence import PresenceBook
@@ -44,6 +47,7 @@ from shard.registry import Lease
 from shard.report import NOTICE_CLOCKS_S
 from shard.roster import Roster
 from shard.runner import Runner
+from shard.standby import Standby
 
 if TYPE_CHECKING:
     from pallas.app import App
@@ -108,7 +112,9 @@ class Worker:
         self.presence = PresenceBook(
             redis.control, self.keys, self.lease, self.roster, purge_s=settings.presence_purge_s
         )
-        self.claims = Claims(redis, self.lease, self._tasks, self.meters, ttl_s=settings.claim_ttl_s)
+        faults = faults_of(settings.test_fault, testing=settings.testing)
+        self.claims = Claims(redis, self.lease, self._tasks, self.meters, ttl_s=settings.claim_ttl_s, faults=faults)
+        self.lapses = Lapses(redis, self.keys, clock, life_s=settings.lease_s)
         self.calls = Calls(
             self.roster,
             self.claims,
@@ -116,6 +122,7 @@ class Worker:
             clock,
             timeout_s=settings.action_timeout_s,
             is_leased=self.lease.is_held,
+            faults=faults,
         )
         self.runner = Runner(self.meters, timeout_s=settings.handler_timeout_s, make_loop=make_loop)
         self.pipeline = Pipeline(
@@ -145,7 +152,20 @@ class Worker:
             stale_s=settings.stale_s,
             notice_stale_s=settings.notice_stale_s,
             max_pending=settings.max_pending,
+            is_alone=self._is_alone,
+            faults=faults,
         )
+        self.standby = self.pipeline.standby = Standby(
+            claims=self.claims,
+            lapses=self.lapses,
+            clock=clock,
+            meters=self.meters,
+            take_up=self.pipeline.take_up,
+            may_answer=self.pipeline.may_answer,
+            max_messages=settings.standby_messages,
+            look_s=settings.standby_look_s,
+        )
+        self.orphans = Orphans(redis, self.keys, self.lapses, clock, self.meters, after_s=settings.orphan_after_s)
         self.reception = Reception(
             pipeline=self.pipeline,
             roster=self.roster,
@@ -187,6 +207,8 @@ class Worker:
         self._beat(settings.presence_refresh_s, self.presence.refresh, "presence.refresh")
         self._beat(settings.presence_purge_s / 4, self.presence.purge, "presence.purge")
         self._beat(min(5.0, settings.presence_refresh_s), self._know_fleet, "fleet.refresh")
+        self._beat(settings.standby_look_s / 2, self.standby.look, "standby.look")
+        self._beat(settings.orphan_after_s / 15, self.orphans.sweep, "orphans.sweep")
         self._beat(_PUBLISH_S, self._publish, "worker.publish")
         self._beat(_SUPPRESSED_S, self._say_suppressed, "log.suppressed")
         self._vital(self._watch(), "worker.watch")
@@ -351,11 +373,12 @@ class Worker:
             "redis_rtt_ms": self._rtt_ms,
         }
         key = self.keys.worker(self.lease.shard_id)
-        await self._redis.execute("SET", key, json.dumps(report), "EX", WORKER_TTL_S)
+        await self._redis.execute("SET", key, json.dumps(report), "EX", WORKER_TTL_S, "GET")
         self._rtt_ms = round((self._clock.mono() - began) * 1000, 2)
 
     async def _say_suppressed(self) -> None:
         self.claims.complaints.flush()
+        self.orphans.complaints.flush()
         self.reception.complaints.flush()
         if self._listener is not None:
             self._listener.complaints.flush()
@@ -376,7 +399,11 @@ class Worker:
             "app": self._app.name,
             "version": VERSION,
             "started_at": self._started_at,
+            "lease_s": self._settings.lease_s,
         }
+
+    def _is_alone(self) -> bool:
+        return not self.lapses.live - {self.lease.epoch}
 
     def _count_lapse(self) -> None:
         self.meters.lapses += 1

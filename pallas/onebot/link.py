@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -102,8 +102,10 @@ class Link:
         """Calls without an answer."""
         return len(self._waiting)
 
-    async def call(self, name: str, params: Mapping[str, Any], timeout_s: float) -> ActionReply:
-        """Have the end act and return its answer, whatever it says.
+    async def call(
+        self, name: str, params: Mapping[str, Any], timeout_s: float, written: Callable[[], None] | None = None
+    ) -> ActionReply:
+        """Have the end act and return its answer, whatever it says; `written` is called once the frame is out.
 
         Raises NotSent where the frame was surely not written, SendUnknown where it was and no answer came.
         """
@@ -118,6 +120,8 @@ class Link:
             # The limit includes the writing: an end that stops reading would hold the caller for ever.
             async with asyncio.timeout(timeout_s):
                 await self._socket.write(frame)
+                if written is not None:
+                    written()
                 return await answer
         except BrokenPipeError as error:
             raise SendUnknown(

@@ -10,7 +10,7 @@ import pytest
 import redis as plain
 from structlog.testing import capture_logs
 
-from pallas.claims import Verdict
+from pallas.claim import Verdict
 from pallas.clock import SystemClock
 from pallas.errors import LeaseLost
 from pallas.keys import encode, notice_space, private_space

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from pallas.claims import Verdict
+from pallas.claim import Verdict
 from pallas.keys import encode
 from pallas.model import Outcome, Reason
 from tests.support.claimants import GROUP, KEYS, Claimant, claimants

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from pallas.claims import Verdict
+from pallas.claim import Verdict
 from pallas.errors import LeaseLost
 from pallas.keys import encode
 from pallas.redis import script

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pallas.claims import Verdict
+from pallas.claim import Verdict
 from pallas.clock import SystemClock
 from pallas.keys import BUCKETS, encode
 from pallas.model import Outcome, Reason

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-from pallas.claims import Claim, Claims, Verdict
+from pallas.claim import Claim, Verdict
+from pallas.claims import Claims
 from pallas.keys import Bucket, Keys, encode
 from pallas.metrics import Meters
 from pallas.model import Outcome, Reason

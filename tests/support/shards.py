@@ -22,9 +22,9 @@ from pallas.onebot.ends import End
 from pallas.onebot.link import Link, Role
 from pallas.redis import open_redis, parse_url
 from pallas.settings import Settings
-from pallas.tasks import Tasks
+from pallas.tasks import Tasks, every
 from shard.redis_view import RedisView
-from shard.view import EndedBook
+from shard.view import DeadRow, EndedBook
 from shard.worker import Worker
 from tests.support.valkey import free_port
 from tests.support.waiting import wait_until
@@ -169,9 +169,28 @@ class Shard:
 
     async def ended(self) -> EndedBook:
         """What Redis counted for the whole deployment."""
-        worker = self.worker
-        books = await RedisView(worker._redis, worker.keys, SystemClock(), name="test", purge_s=60).books()
-        return books.ended
+        return (await self._view().books()).ended
+
+    async def dead(self) -> list[DeadRow]:
+        """What ended as dead in the whole deployment."""
+        return await self._view().dead()
+
+    def _view(self) -> RedisView:
+        return RedisView(self.worker._redis, self.worker.keys, SystemClock(), name="test", purge_s=60)
+
+    def live(self) -> None:
+        """Keep the lease, stand by and sweep, as a worker does that was started."""
+        worker, settings = self.worker, self.worker._settings
+        for name, work in (
+            ("lease.keep", worker.lease.keep()),
+            ("standby.look", every(settings.standby_look_s / 2, worker.standby.look, name="standby.look")),
+            ("orphans.sweep", every(settings.orphan_after_s / 15, worker.orphans.sweep, name="orphans.sweep")),
+        ):
+            worker._beats.start(work, name)
+
+    async def die(self) -> None:
+        """Do nothing any more that keeps a worker alive; what runs goes on, as in a process that was only stopped."""
+        await self.worker._beats.stop()
 
     def sent(self) -> list[str]:
         """What all accounts of this worker sent, in no order of time."""
@@ -179,11 +198,12 @@ class Shard:
 
 
 def assert_balanced(meters: Meters) -> None:
-    """Each report stands in one column, each distinct message in one outcome."""
+    """Each report stands in one column, each message this worker held has one outcome or was given back."""
     books = meters.books()
     columns = sum(books["refused"].values()) + sum(books["copies"].values()) + books["ignored"] + books["distinct"]
     assert books["arrived"] == columns + books["pending"], books
-    assert meters.distinct == sum(meters.outcomes.values()), (books, dict(meters.outcomes))
+    held, let_go = meters.distinct + meters.taken_over, sum(meters.released.values())
+    assert held == sum(meters.outcomes.values()) + let_go, (books, dict(meters.outcomes), dict(meters.released))
 
 
 @contextlib.asynccontextmanager

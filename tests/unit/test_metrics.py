@@ -43,7 +43,7 @@ def test_every_name_has_its_area_and_its_unit() -> None:
     meters.handshakes["taken"] += 1
     meters.claim_unknown(ReplyUnknown("late"))
     for name, _ in read(meters):
-        assert re.fullmatch(r"pallas_(ingress|link|claim|lease|outbound|handler|loop)_[a-z_]+", name)
+        assert re.fullmatch(r"pallas_(ingress|link|claim|standby|books|lease|outbound|handler|loop)_[a-z_]+", name)
 
 
 def test_no_label_could_hold_the_id_of_a_group_or_a_person() -> None:

@@ -2,7 +2,8 @@
 -- KEYS: block (HASH), open (HASH), books (HASH), plain (SET)
 -- ARGV: token, field, record, ttl, space, seq
 -- Returns 1 the caller holds the entry (also when it won earlier and the reply was lost), -1 the space has an end
--- without sequences (call entry_match), 'q' state token: another holds it, 'x' content: as 'q', but by pointer.
+-- without sequences (call entry_match), 'q' state token: another holds it, 'x' content time: as 'q', but the claim stands
+-- in that content's entry, to which a pointer of that time leads.
 --
 -- token   10 bytes: shard (2), epoch (4), nonce (4)
 -- field   sequence % 64, as text; seq the 16-bit sequence, as text
@@ -23,7 +24,7 @@ if records then
         if records:sub(at + 15, at + 18) == sender
             and math.abs(number(records, at + 11) - time) <= 3600 then
             local state = records:sub(at, at)
-            if state == 'p' then return 'x' .. records:sub(at + 1, at + 9) end
+            if state == 'p' then return 'x' .. records:sub(at + 1, at + 9) .. records:sub(at + 11, at + 14) end
             if records:sub(at + 1, at + 10) == token then return 1 end
             return 'q' .. records:sub(at, at + 10)
         end

@@ -1,19 +1,22 @@
 -- Gives one message to exactly one holder where an end reports no sequences: by sequence first, else by content.
 -- KEYS: block (HASH), hour (HASH), aside (HASH), open (HASH), books (HASH), plain (SET)
 -- ARGV: token, field, record, ttl, space, seq, content, second, beside, shift, tolerance, observer
--- Returns 1 the caller holds the entry, 'q' state token and 'x' content as entry_claim; by content 't' state token,
--- or 's' sequence (2 bytes) where the claim stands in that sequence's entry.
+-- Returns 1 the caller holds the entry, 'q' state token and 'x' content time as entry_claim; by content 't' state token
+-- and h or a, the hash it stands in, or 's' sequence (2 bytes) where the claim stands in that sequence's entry.
 --
 -- token, record  as in entry_claim; field and seq are empty for an end without sequences
 -- content        9 bytes: digest of user and body (8), 16-second slot of the hour (1); second 0-15 within the slot
 -- beside, shift  the neighbouring slot in hash `aside` and its distance, -16 or 16; `beside` is empty if out of reach
 -- tolerance      seconds by which clocks may differ
--- observer       8 bytes: epoch of the worker whose accounts reported it (4), mark of account and message id (4)
+-- observer       8 bytes: epoch of the worker whose accounts reported it (4), mark of account and message id (4); empty
+--                where that worker has told of the message before, without its sequence
 --
 -- A content record is state, [token if it holds the claim], second + 16 if a sequence is known, number of observers,
--- [sequence (2)], observers. State s: the claim is in the sequence's entry. A report matches the record nearest in time
--- that its epoch has not observed: so a worker that told two of them apart never has them joined again, and one that
--- was started anew, and remembers nothing, does not take a late copy for a second message.
+-- [sequence (2)], observers. State s: the claim is in the sequence's entry. There are as many records of one content as
+-- there are sequences of it, or as one worker has told apart, whichever is more; which of two equal texts is which, nobody
+-- can know. So a report opens a record only where its worker has observed all that there are, or where all have another
+-- sequence. Else it is a copy, of the record nearest in time that its worker has not observed. What is told again by the
+-- same account is known by its mark, also by a worker that was started anew and remembers nothing.
 
 local sequenced = field ~= ''
 if not sequenced and (redis.call('SADD', plain, space) == 1 or redis.call('TTL', plain) < ttl * 0.95) then
@@ -35,45 +38,54 @@ local time = number(record, 12)
 
 -- Most messages are the first of their content: nothing of this is built for them.
 if records ~= '' or lists[1] ~= '' or (lists[2] or '') ~= '' then
-    -- The record of `list` that starts at `at`: head length, second, sequence or '', end, whether the epoch observed it,
-    -- whether this very report did.
-    local function read(list, at)
-        local head = list:byte(at) == 115 and 1 or 11
-        local flags, count = list:byte(at + head, at + head + 1)
-        local known = flags >= 16 and list:sub(at + head + 2, at + head + 3) or ''
-        local first = at + head + 2 + #known
-        local stop = first + count * 8 - 1
-        local seen, same = false, false
-        for i = first, stop, 8 do
-            seen = seen or list:sub(i, i + 3) == epoch
-            same = same or list:sub(i + 4, i + 7) == mark
-        end
-        return head, flags % 16, known, stop, seen, same
-    end
-
-    -- Adds the report to the record at `at` of list `which`.
+    -- Adds the report to the record at `at` of list `which`: its observer, and its sequence where none is known.
     local function observe(which, at)
         local list = lists[which]
-        local head, at_second, known, stop = read(list, at)
-        local _, count = list:byte(at + head, at + head + 1)
-        if count == 255 then return end
-        local now_known = known ~= '' and known or own_seq
-        list = list:sub(1, at + head - 1)
-            .. string.char(at_second + (now_known ~= '' and 16 or 0), count + 1) .. now_known
-            .. list:sub(at + head + 2 + #known, stop) .. observer .. list:sub(stop + 1)
+        local head = list:byte(at) == 115 and 1 or 11
+        local flags, count = list:byte(at + head, at + head + 1)
+        local rest, known = at + head + 2, ''
+        if flags >= 16 then
+            known, rest = list:sub(rest, rest + 1), rest + 2
+        elseif sequenced then
+            known, flags = own_seq, flags + 16
+        end
+        local who = count < 255 and observer or ''
+        list = list:sub(1, at + head - 1) .. string.char(flags, count + #who / 8) .. known .. who .. list:sub(rest)
         if which == 1 then redis.call('HSET', hour, content, list) else redis.call('HSET', aside, beside, list) end
     end
 
-    -- Calls visit(which, at, gap, known, seen, same) for each record until it answers true.
-    local function each(visit)
-        for which, list in ipairs(lists) do
-            local at = 1
-            while at <= #list do
-                local _, at_second, known, stop, seen, same = read(list, at)
-                local gap = math.abs(at_second + (which == 2 and shift or 0) - second)
-                if visit(which, at, gap, known, seen, same) then return end
-                at = stop + 1
+    -- Of the records in reach: how many this worker has not observed, how many it has observed more than once and how
+    -- often beyond; the nearest to join. Anywhere: the one of this sequence, the one of this very report.
+    local unseen, surplus, told = 0, 0, false
+    local best, where, nearest, spare, spare_at, by_seq, by_seq_at, again, again_at
+    for which, list in ipairs(lists) do
+        local at = 1
+        while at <= #list do
+            local head = list:byte(at) == 115 and 1 or 11
+            local flags, count = list:byte(at + head, at + head + 1)
+            local first = at + head + 2 + (flags >= 16 and 2 or 0)
+            local stop = first + count * 8 - 1
+            local own = 0
+            if head == 11 and list:sub(at + 1, at + 10) == token then return 1 end
+            for i = first, stop, 8 do
+                local is_mark = list:sub(i + 4, i + 7) == mark
+                if list:sub(i, i + 3) == epoch then
+                    own = own + 1
+                    told = told or is_mark
+                end
+                if is_mark and not sequenced then again, again_at = again or which, again_at or at end
             end
+            local open = flags < 16
+            if sequenced and not open and list:sub(first - 2, first - 1) == own_seq then by_seq, by_seq_at = which, at end
+            local gap = math.abs(flags % 16 + (which == 2 and shift or 0) - second)
+            if gap <= tonumber(tolerance) then
+                if own == 0 then unseen = unseen + 1 else surplus = surplus + own - 1 end
+                if open or not sequenced then
+                    if own == 0 and (not best or gap < nearest) then best, where, nearest = which, at, gap end
+                    if own > 0 and open then spare, spare_at = which, at end
+                end
+            end
+            at = stop + 1
         end
     end
 
@@ -81,44 +93,40 @@ if records ~= '' or lists[1] ~= '' or (lists[2] or '') ~= '' then
     for at = 1, #records, 19 do
         if records:sub(at + 15, at + 18) == sender
             and math.abs(number(records, at + 11) - time) <= 3600 then
-            each(function(which, i, _, known, seen)
-                if known ~= own_seq then return false end
-                if not seen then observe(which, i) end
-                return true
-            end)
             local state = records:sub(at, at)
-            if state == 'p' then return 'x' .. records:sub(at + 1, at + 9) end
+            if by_seq and observer ~= '' and not told then observe(by_seq, by_seq_at) end
+            if not by_seq and state ~= 'p' and number(records, at + 11) == time then
+                -- It was claimed before contents were kept here: from now on ends without sequences find it.
+                local count = observer ~= '' and 1 or 0
+                redis.call('HSET', hour, content, lists[1] .. 's' .. string.char(second + 16, count) .. own_seq .. observer)
+                if redis.call('TTL', hour) < 0 then redis.call('EXPIRE', hour, ttl + 3600) end
+            end
+            if state == 'p' then return 'x' .. records:sub(at + 1, at + 9) .. records:sub(at + 11, at + 14) end
             if records:sub(at + 1, at + 10) == token then return 1 end
             return 'q' .. records:sub(at, at + 10)
         end
     end
 
-    local best, where, nearest, again
-    each(function(which, at, gap, known, seen, same)
-        if same and not sequenced then
-            best, where, again = which, at, true
-            return true
-        end
-        if gap <= tonumber(tolerance) and not seen and not (sequenced and known ~= '') and (not best or gap < nearest) then
-            best, where, nearest = which, at, gap
-        end
-        return false
-    end)
+    if again then
+        best, where = again, again_at
+    elseif observer ~= '' and unseen <= surplus then
+        best = nil
+    elseif sequenced and not best then
+        best, where = spare, spare_at
+    end
     if best then
         local list = lists[best]
         local state = list:sub(where, where)
-        local _, _, known = read(list, where)
-        if state ~= 's' and list:sub(where + 1, where + 10) == token then return 1 end
-        if not again then
-            observe(best, where)
-            if sequenced then
-                -- Other sequenced ends will look by sequence: show them the way to the entry that holds the claim.
-                local pointer = 'p' .. (best == 1 and content or beside) .. '\0' .. record:sub(12, 19)
-                redis.call('HSET', block, field, (records .. pointer):sub(-57))
-                redis.call('EXPIRE', block, math.ceil(ttl * 1.05))
-            end
+        local head = state == 's' and 1 or 11
+        local known = list:byte(where + head) >= 16 and list:sub(where + head + 2, where + head + 3) or ''
+        if not told then observe(best, where) end
+        if sequenced then
+            -- Other sequenced ends will look by sequence: show them the way to the entry that holds the claim.
+            local pointer = 'p' .. (best == 1 and content or beside) .. '\0' .. record:sub(12, 19)
+            redis.call('HSET', block, field, (records .. pointer):sub(-57))
+            redis.call('EXPIRE', block, math.ceil(ttl * 1.05))
         end
-        return state == 's' and 's' .. known or 't' .. list:sub(where, where + 10)
+        return state == 's' and 's' .. known or 't' .. list:sub(where, where + 10) .. (best == 1 and 'h' or 'a')
     end
 end
 
@@ -126,7 +134,7 @@ local list = lists[1]
 if sequenced then
     redis.call('HSET', block, field, (records .. record):sub(-57))
     if redis.call('TTL', block) < tonumber(ttl) then redis.call('EXPIRE', block, math.ceil(ttl * 1.05)) end
-    list = list .. 's' .. string.char(second + 16, 1) .. own_seq .. observer
+    list = list .. 's' .. string.char(second + 16, observer ~= '' and 1 or 0) .. own_seq .. observer
 else
     list = list .. 'c' .. token .. string.char(second, 1) .. observer
 end

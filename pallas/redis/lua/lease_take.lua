@@ -6,15 +6,15 @@
 -- `shard` is an id, or empty for the lowest free one. A record is epoch|until_ms|attempt|info; times are the server's.
 -- `attempt` names one wish for a lease: asked again after a lost reply, it gets the lease it already has. The epoch
 -- also rises with the server's clock and above `after`, the caller's last one, so that a server that forgot everything
--- does not bring a dead epoch back.
+-- does not bring a dead epoch back. A foreign value counts as held: nothing of others is overwritten.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local function live(id)
     local record = redis.call('HGET', leases, id)
-    local limit = record and tonumber(record:match('^%d+|(%d+)|'))
-    return limit and limit > now and record or nil
+    local limit = record and tonumber(record:match('^%d+|(%d+)|') or '')
+    return not (limit and limit <= now) and record or nil
 end
 
 local function ours(record)
@@ -40,6 +40,7 @@ end
 -- The caller counts the lease's life from this answer, so it begins anew.
 if holder then return lease(holder:match('^%d+')) end
 local last = tonumber(redis.call('GET', epoch) or '0')
+if not last then return redis.error_reply('WRONGTYPE the last epoch given out is no number') end
 local fresh = math.max(last + 1, tonumber(time[1]), after + 1)
 redis.call('SET', epoch, string.format('%d', fresh))
 return lease(string.format('%d', fresh))

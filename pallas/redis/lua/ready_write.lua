@@ -4,5 +4,6 @@
 -- Returns the server's time in seconds.
 
 local time = redis.call('TIME')
-redis.call('SET', ready, time[1], 'EX', life_s)
+-- With GET a key of another type is refused instead of overwritten.
+redis.call('SET', ready, time[1], 'EX', life_s, 'GET')
 return tonumber(time[1])

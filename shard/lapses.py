@@ -1,0 +1,80 @@
+"""Which worker epochs are dead, as far as this worker can be sure of it.
+
+An epoch is dead where its lease has lapsed by Redis's clock, where its shard has another epoch or none by now, or where
+the lease was not renewed for its whole life by our own clock: so that a clock of Redis that was set back does not keep
+dead workers alive. A dead epoch stays dead, so an old look can only be late, never wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import structlog
+
+from pallas.clock import Clock
+from pallas.keys import Keys
+from pallas.redis import Redis, script
+from shard.registry import read_lease
+
+_log = structlog.get_logger()
+_MOST_DEAD = 10_000
+
+
+class Lapses:
+    """What this worker knows of all epochs; `life_s` is a lease's life where its record does not say."""
+
+    def __init__(self, redis: Redis, keys: Keys, clock: Clock, *, life_s: float) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._clock = clock
+        self._life_s = life_s
+        self._looked = False
+        self._seen: dict[int, tuple[int, float]] = {}
+        """Live epochs: until when, in Redis's milliseconds, and since when we have seen that end unchanged."""
+        self._lives: Mapping[int, float] = {}
+        self._dead: dict[int, float] = {}
+        """Dead epochs that were asked for, and since when we know it."""
+
+    @property
+    def live(self) -> frozenset[int]:
+        """The epochs that were alive at the last look."""
+        return frozenset(self._seen)
+
+    async def look(self) -> None:
+        """Read the leases anew. Raises RedisError."""
+        read = script("leases_read")
+        now_ms, flat = await self._redis.run(read, read.named(leases=self._keys.leases))
+        now = self._clock.mono()
+        seen: dict[int, tuple[int, float]] = {}
+        lives: dict[int, float] = {}
+        for record in flat[1::2]:
+            try:
+                epoch, until_ms, info = read_lease(record)
+                lives[epoch] = float(info.get("lease_s") or self._life_s)
+            except (ValueError, TypeError, UnicodeDecodeError):
+                _log.warning("lease.foreign_value", key=self._keys.leases)
+                continue
+            if until_ms <= now_ms:
+                continue
+            known = self._seen.get(epoch)
+            seen[epoch] = known if known is not None and known[0] == until_ms else (until_ms, now)
+        self._seen, self._lives, self._looked = seen, lives, True
+
+    def is_dead(self, epoch: int) -> bool:
+        """Whether the epoch surely can hold nothing any more; 0 is the epoch of what was given back."""
+        if not epoch:
+            return True
+        if not self._looked:
+            return False
+        known = self._seen.get(epoch)
+        return known is None or self._clock.mono() - known[1] > self._lives.get(epoch, self._life_s)
+
+    def dead_for(self, epoch: int) -> float:
+        """Seconds since this worker first found the epoch dead; 0.0 where it may be alive."""
+        if not self.is_dead(epoch):
+            self._dead.pop(epoch, None)
+            return 0.0
+        now = self._clock.mono()
+        if len(self._dead) >= _MOST_DEAD and epoch not in self._dead:
+            self._dead.clear()
+        return now - self._dead.setdefault(epoch, now)

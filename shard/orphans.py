@@ -1,0 +1,114 @@
+"""Open entries whose holder died: ended by whoever sees them, so that no message ends silently.
+
+Every worker does this for the whole deployment. It waits `after_s` from when it first found the epoch dead, for a
+standby has the first right; then what had not begun is dead(holder_lost), and what had is dead(sent_unknown). The same
+look tells whether each bucket's books balance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import structlog
+
+from pallas.claim import epoch_of, place_in, space_of
+from pallas.clock import Clock
+from pallas.endings import abandoning
+from pallas.errors import RedisError
+from pallas.keys import BUCKETS, Bucket, Keys
+from pallas.log_limit import LimitedLog, LogLimit
+from pallas.metrics import Meters
+from pallas.model import Reason
+from pallas.redis import Redis, script
+from shard.lapses import Lapses
+
+_log = structlog.get_logger()
+_REASONS = {b"c": Reason.HOLDER_LOST, b"e": Reason.SENT_UNKNOWN}
+_LOOKED_AT = 2000
+"""Open entries of one bucket that one sweep looks at; further ones wait for the next."""
+
+
+class Orphans:
+    """The sweep of one worker."""
+
+    def __init__(
+        self, redis: Redis, keys: Keys, lapses: Lapses, clock: Clock, meters: Meters, *, after_s: float
+    ) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._lapses = lapses
+        self._clock = clock
+        self._meters = meters
+        self._after_s = after_s
+        self._unbalanced: dict[int, int] = {}
+        self.complaints = LimitedLog(LogLimit(per_min=6, mono=clock.mono), _log)
+
+    async def sweep(self) -> None:
+        """Look at every bucket once. Raises RedisError where none could be read."""
+        await self._lapses.look()
+        read = script("books_read")
+        buckets = [self._keys.bucket_keys(number) for number in range(BUCKETS)]
+        commands = [read.named(books=bucket.books, open=bucket.open, limit=_LOOKED_AT) for bucket in buckets]
+        answers = await asyncio.gather(
+            *(self._redis.run(read, command) for command in commands), return_exceptions=True
+        )
+        failed = [answer for answer in answers if isinstance(answer, BaseException)]
+        for bucket, answer in zip(buckets, answers, strict=True):
+            if isinstance(answer, BaseException):
+                continue
+            counts, number, tokens = answer
+            self._compare(bucket, counts, number)
+            await self._end(bucket, [token for token in tokens if self._is_orphan(token)])
+        self._meters.unbalanced = sum(self._unbalanced.values())
+        if failed and len(failed) == len(answers):
+            raise failed[0]
+        for error in failed:
+            self.complaints.warning("books.unreadable", str(error))
+
+    def _is_orphan(self, token: bytes) -> bool:
+        return self._lapses.dead_for(epoch_of(token)) >= self._after_s
+
+    async def _end(self, bucket: Bucket, tokens: list[bytes]) -> None:
+        places = await self._redis.execute("HMGET", bucket.open, *tokens) if tokens else []
+        for token, place in zip(tokens, places, strict=True):
+            if place is None:
+                continue
+            try:
+                ended = await self._abandon(token, place[1:])
+            except (RedisError, ValueError) as error:
+                self.complaints.warning("orphan.not_ended", bucket.open, error=str(error))
+                continue
+            if ended in _REASONS:
+                self._meters.orphans[_REASONS[ended]] += 1
+                _log.warning(
+                    "orphan.ended",
+                    reason=_REASONS[ended].value,
+                    shard_id=int.from_bytes(token[:2], "big"),
+                    epoch=epoch_of(token),
+                    space=space_of(place[1:]),
+                )
+
+    async def _abandon(self, token: bytes, place: bytes) -> Any:
+        """End one entry; Redis decides by its state, whatever it was when we looked."""
+        space = space_of(place)
+        bucket = self._keys.bucket(space)
+        home, field = place_in(bucket, place)
+        call, command = abandoning(bucket, space, home, field, token, at=self._clock.wall_s(), cause="holder_died")
+        return await self._redis.run(call, command)
+
+    def _compare(self, bucket: Bucket, flat: list[Any], number: int) -> None:
+        counts = {name: int(count) for name, count in zip(flat[::2], flat[1::2], strict=True)}
+        distinct = counts.pop(b"distinct", 0)
+        difference = distinct - sum(counts.values()) - number
+        if difference != self._unbalanced.get(bucket.number, 0):
+            _log.error(
+                "books.unbalanced",
+                bucket=bucket.number,
+                difference=difference,
+                hint="distinct messages that neither ended nor are open: something outside wrote or deleted keys",
+            )
+        if difference:
+            self._unbalanced[bucket.number] = difference
+        else:
+            self._unbalanced.pop(bucket.number, None)

@@ -1,0 +1,297 @@
+"""Whoever saw a message answers it where its holder dies before the first effect; after it, nobody does."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pallas.app import App
+from pallas.context import Context
+from pallas.model import Outcome, Reason
+from tests.support.shards import Json, Shard, answered, group_message, poke, shards
+from tests.support.waiting import wait_until
+
+FAST: dict[str, Any] = {
+    "lease_s": 0.9,
+    "claim_wait_ms": 250,
+    "redis_dead_after_ms": 800,
+    "standby_look_s": 0.1,
+    "orphan_after_s": 2.0,
+}
+KINDS = pytest.mark.parametrize("seq", [7, None], ids=["by sequence", "by content"])
+DONE = {(Outcome.HANDLED, Reason.OK): 1}
+
+
+class Gate:
+    """A bot whose first runs wait until they are told to go on; every later one answers at once."""
+
+    def __init__(self, *, sends_first: bool = False, holds: int = 1) -> None:
+        self.opened = threading.Event()
+        self.waiting = threading.Event()
+        self.runs = 0
+        self.app = App("gate")
+
+        @self.app.command("ping")
+        async def ping(ctx: Context) -> str:
+            self.runs += 1
+            if self.runs <= holds:
+                if sends_first:
+                    await ctx.reply("first")
+                self.waiting.set()
+                await asyncio.to_thread(self.opened.wait, 10)
+            return "pong"
+
+        @self.app.notice("notify")
+        async def poked(ctx: Any) -> str:
+            return await ping(ctx)
+
+
+async def held_by(one: Shard, gate: Gate, event: Json) -> None:
+    """Have a worker win a message and wait in its handler."""
+    one.live()
+    one.hear(event)
+    await wait_until(gate.waiting.is_set)
+
+
+async def ended(shard: Shard, **columns: Any) -> bool:
+    books = await shard.ended()
+    return all(getattr(books, name) == value for name, value in columns.items())
+
+
+@KINDS
+async def test_a_message_whose_holder_dies_before_the_effect_is_answered_by_another_worker(
+    redis_url: str, tmp_path: Path, seq: int | None
+) -> None:
+    gate = Gate()
+    async with shards(redis_url, tmp_path, gate.app, gate.app, **FAST) as (one, two):
+        await held_by(one, gate, group_message("10001", "ping", seq=seq))
+        two.live()
+        two.hear(group_message("10002", "ping", seq=seq))
+        await wait_until(lambda: len(two.worker.standby) == 1)
+        assert two.sent() == []
+        await one.die()
+        await wait_until(lambda: two.sent() == ["pong"], 5)
+        # The zombie comes back: it may neither send nor end what another has answered.
+        gate.opened.set()
+        await one.quiet()
+        await two.quiet()
+        assert one.sent() == []
+        assert one.meters.released == {Reason.LEASE_LOST: 1}
+        assert one.meters.fences > 0
+        assert two.meters.outcomes == DONE
+        assert await ended(two, distinct=1, handled=1, open=0, dead={})
+
+
+async def test_a_notice_is_taken_over_too(redis_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with shards(redis_url, tmp_path, gate.app, gate.app, **FAST) as (one, two):
+        await held_by(one, gate, poke("10001"))
+        two.live()
+        # Another end's clock: the entry stands in the hash of the first report's second.
+        two.hear(poke("10002", at=poke("10001")["time"] - 5))
+        await wait_until(lambda: len(two.worker.standby) == 1)
+        await one.die()
+        await wait_until(lambda: two.sent() == ["pong"], 5)
+        gate.opened.set()
+        await two.quiet()
+        assert await ended(two, distinct=1, handled=1, open=0)
+
+
+async def test_of_two_that_stand_by_one_answers_and_the_other_stands_by_for_it(redis_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with shards(redis_url, tmp_path, gate.app, gate.app, gate.app, **FAST) as (one, two, three):
+        await held_by(one, gate, group_message("10001", "ping", seq=7))
+        for shard, bot in ((two, "10002"), (three, "10003")):
+            shard.live()
+            shard.hear(group_message(bot, "ping", seq=7))
+        await wait_until(lambda: len(two.worker.standby) == len(three.worker.standby) == 1)
+        await one.die()
+        await wait_until(lambda: two.sent() + three.sent() == ["pong"], 5)
+        await wait_until(lambda: len(two.worker.standby) + len(three.worker.standby) == 0, 5)
+        assert two.meters.taken_over + three.meters.taken_over == 1
+        gate.opened.set()
+        await one.quiet()
+        assert two.sent() + three.sent() == ["pong"]
+
+
+@KINDS
+async def test_a_message_whose_effect_had_begun_is_never_sent_again_and_shown_as_unknown(
+    redis_url: str, tmp_path: Path, seq: int | None
+) -> None:
+    gate = Gate(sends_first=True)
+    async with shards(redis_url, tmp_path, gate.app, gate.app, **FAST) as (one, two):
+        await held_by(one, gate, group_message("10001", "ping", seq=seq))
+        two.live()
+        two.hear(group_message("10002", "ping", seq=seq))
+        await one.die()
+        await wait_until(lambda: two.meters.orphans == {Reason.SENT_UNKNOWN: 1}, 10)
+        assert two.sent() == []
+        assert await ended(two, distinct=1, handled=0, dead={"sent_unknown": 1}, open=0)
+        (dead,) = await two.dead()
+        assert dead.reason == "sent_unknown"
+        assert dead.cause == "holder_died"
+        # Only the one that had sent can say how it went; it does so when it comes back, and sends no more.
+        gate.opened.set()
+        await one.quiet()
+        assert one.sent() == ["first"]
+        await wait_until(lambda: not one.worker.claims.unsettled)
+        assert await ended(two, distinct=1, dropped={"lease_lost": 1}, open=0)
+        assert await two.dead() == []
+
+
+async def test_a_message_that_only_the_dead_worker_saw_ends_as_lost(redis_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with shards(redis_url, tmp_path, gate.app, gate.app, **FAST) as (one, two):
+        await held_by(one, gate, group_message("10001", "ping", seq=7))
+        two.live()
+        await one.die()
+        await wait_until(lambda: two.meters.orphans == {Reason.HOLDER_LOST: 1}, 10)
+        assert await ended(two, distinct=1, dead={"holder_lost": 1}, open=0)
+        (dead,) = await two.dead()
+        assert (dead.reason, dead.space, dead.shard_id) == ("holder_lost", "700100200", "0")
+        gate.opened.set()
+        await one.quiet()
+        assert one.sent() == []
+
+
+async def test_a_holder_that_overslept_its_lease_goes_on_under_a_new_epoch(redis_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with shards(redis_url, tmp_path, gate.app, **FAST) as (one,):
+        await held_by(one, gate, group_message("10001", "ping", seq=7))
+        former = one.worker.lease.epoch
+        await one.worker.lease.release()
+        gate.opened.set()
+        await wait_until(lambda: one.meters.released == {Reason.LEASE_LOST: 1})
+        assert one.sent() == []
+        await wait_until(lambda: one.sent() == ["pong"], 5)
+        assert one.worker.lease.epoch > former
+        await one.quiet()
+        assert gate.runs == 2
+        assert one.meters.outcomes == DONE
+
+
+async def test_a_handler_that_sends_nothing_is_not_run_again_where_the_lease_lapsed_meanwhile(
+    redis_url: str, tmp_path: Path
+) -> None:
+    runs, going_on, app = [], threading.Event(), App("silent")
+
+    @app.command("note")
+    def note(_: Context) -> None:
+        runs.append(1)
+        going_on.wait(10)
+
+    async with shards(redis_url, tmp_path, app, **FAST) as (one,):
+        one.live()
+        one.hear(group_message("10001", "note", seq=7))
+        await wait_until(lambda: runs)
+        await one.worker.lease.release()
+        going_on.set()
+        await wait_until(lambda: one.meters.outcomes == DONE, 5)
+        await one.quiet()
+        assert runs == [1]
+        assert await ended(one, distinct=1, handled=1, open=0)
+
+
+async def test_the_handler_that_swallows_the_refusal_has_not_answered(redis_url: str, tmp_path: Path) -> None:
+    gate, runs, app = threading.Event(), [], App("careless")
+
+    @app.command("ping")
+    async def ping(ctx: Context) -> None:
+        runs.append(1)
+        await asyncio.to_thread(gate.wait, 10)
+        try:
+            await ctx.reply("pong")
+        except Exception:  # noqa: BLE001  (as careless bots do)
+            return
+
+    async with shards(redis_url, tmp_path, app, **FAST) as (one,):
+        one.live()
+        one.hear(group_message("10001", "ping", seq=7))
+        await wait_until(lambda: runs)
+        await one.worker.lease.release()
+        gate.set()
+        await wait_until(lambda: one.sent() == ["pong"], 5)
+        assert len(runs) == 2
+
+
+async def test_where_the_winners_link_is_gone_another_worker_answers(redis_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with shards(redis_url, tmp_path, gate.app, gate.app, **FAST) as (one, two):
+        await held_by(one, gate, group_message("10001", "ping", seq=7))
+        two.live()
+        two.hear(group_message("10002", "ping", seq=7))
+        await one.ends["10001"].close()
+        gate.opened.set()
+        await wait_until(lambda: two.sent() == ["pong"], 5)
+        await one.quiet()
+        await two.quiet()
+        assert one.meters.released == {Reason.NO_LINK: 1}
+        assert await ended(two, distinct=1, handled=1, open=0)
+
+
+async def test_where_the_only_link_comes_back_in_time_its_account_answers(redis_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with shards(redis_url, tmp_path, gate.app, **FAST) as (one,):
+        await held_by(one, gate, group_message("10001", "ping", seq=7))
+        await one.ends["10001"].close()
+        gate.opened.set()
+        await wait_until(lambda: one.meters.released == {Reason.NO_LINK: 1})
+        back = one.connect("10001")
+        await wait_until(lambda: back.sent == ["pong"], 5)
+        await one.quiet()
+        assert one.meters.outcomes == DONE
+
+
+async def test_a_stopping_worker_hands_back_what_it_had_not_begun(redis_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with shards(redis_url, tmp_path, gate.app, gate.app, **FAST) as (one, two):
+        two.live()
+        await held_by(one, gate, group_message("10001", "ping", seq=7))
+        two.hear(group_message("10002", "ping", seq=7))
+        await wait_until(lambda: len(two.worker.standby) == 1)
+        await wait_until(lambda: not one.worker._is_alone())
+        stopping = asyncio.create_task(one.worker.stop())
+        await wait_until(lambda: two.sent() == ["pong"], 5)
+        gate.opened.set()
+        await stopping
+        assert one.meters.released == {Reason.SHUTDOWN: 1}
+        assert one.sent() == []
+
+
+async def test_what_a_full_standby_cannot_keep_is_counted(redis_url: str, tmp_path: Path) -> None:
+    gate = Gate(holds=2)
+    async with shards(redis_url, tmp_path, gate.app, gate.app, **{**FAST, "standby_messages": 1}) as (one, two):
+        for seq in (7, 8):
+            one.hear(group_message("10001", f"ping {seq}", seq=seq))
+        await wait_until(lambda: gate.runs == 2)
+        for seq in (7, 8):
+            two.hear(group_message("10002", f"ping {seq}", seq=seq))
+        await wait_until(lambda: two.meters.standby_overflow == 1)
+        assert len(two.worker.standby) == 1
+        gate.opened.set()
+
+
+def refused(call: Json) -> Json | None:
+    """An end whose answers to sends get lost."""
+    return None if call["action"].startswith("send_") else answered(call)
+
+
+async def test_a_send_without_an_answer_is_listed_with_account_and_handler(redis_url: str, tmp_path: Path) -> None:
+    app = App("quick")
+
+    @app.command("ping")
+    async def ping(_: Context) -> str:
+        return "pong"
+
+    async with shards(redis_url, tmp_path, app, action_timeout_s=0.5, **FAST) as (one,):
+        one.live()
+        one.connect("10001", refused).hear(group_message("10001", "ping", seq=7))
+        await wait_until(lambda: one.meters.outcomes == {(Outcome.DEAD, Reason.SENT_UNKNOWN): 1}, 5)
+        await one.quiet()
+        (dead,) = await one.dead()
+        assert (dead.reason, dead.cause, dead.bot_id, dead.handler) == ("sent_unknown", "no_answer", "10001", "ping")
+        assert await ended(one, distinct=1, dead={"sent_unknown": 1}, open=0)
