@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import os
 import socket
-import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +21,7 @@ from pallas.clock import Clock
 from pallas.deployment import DataDir
 from pallas.errors import RedisError, RedisRefused, ShardTaken
 from pallas.faults import faults_of
-from pallas.keys import WORKER_TTL_S, Keys
+from pallas.keys import Keys
 from pallas.levels import People
 from pallas.metrics import Meters
 from pallas.onebot.decode import Limits
@@ -41,6 +39,7 @@ from shard.pipeline import Pipeline
 from shard.prefix import own_prefix
 from shard.presence import PresenceBook
 from shard.probes import Probes
+from shard.pulse import Pulse
 from shard.reception import Reception
 from shard.redis_view import RedisView
 from shard.registry import Lease
@@ -61,7 +60,6 @@ _LAST_CLAIMS_S = 1.5
 _GOODBYE_S = 4.0
 _LATE_S = 60.0
 """A message is remembered so much longer than it may still be reported: clocks differ, and Redis may be slow."""
-_LAG_S = 0.25
 
 
 class Worker:
@@ -92,7 +90,6 @@ class Worker:
         self._beats = Tasks()
         self._stopped = False
         self._started_at = clock.wall_s()
-        self._rtt_ms: float | None = None
         self._listener: Listener | None = None
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.meters = Meters()
@@ -125,6 +122,7 @@ class Worker:
             faults=faults,
         )
         self.runner = Runner(self.meters, timeout_s=settings.handler_timeout_s, make_loop=make_loop)
+        self.pulse = Pulse(redis, self.keys, self.lease, self.meters, self.runner, clock)
         self.pipeline = Pipeline(
             app=app,
             fleet=self.fleet,
@@ -209,9 +207,9 @@ class Worker:
         self._beat(min(5.0, settings.presence_refresh_s), self._know_fleet, "fleet.refresh")
         self._beat(settings.standby_look_s / 2, self.standby.look, "standby.look")
         self._beat(settings.orphan_after_s / 15, self.orphans.sweep, "orphans.sweep")
-        self._beat(_PUBLISH_S, self._publish, "worker.publish")
+        self._beat(_PUBLISH_S, self.pulse.publish, "worker.publish")
         self._beat(_SUPPRESSED_S, self._say_suppressed, "log.suppressed")
-        self._vital(self._watch(), "worker.watch")
+        self._vital(self.pulse.watch(), "worker.watch")
         # What lives now lives as long as the process: the collector need not look at it again.
         gc.collect()
         gc.freeze()
@@ -326,7 +324,7 @@ class Worker:
         try:
             async with asyncio.timeout(_GOODBYE_S):
                 await self.claims.settled(2.0)
-                await self._publish()
+                await self.pulse.publish()
                 # No beat may write again what is taken away now.
                 await self._beats.stop()
                 await self.presence.clear([account.bot_id for account in self.roster])
@@ -361,34 +359,12 @@ class Worker:
         await self.fleet.announce(list(self.roster))
         await self.fleet.refresh()
 
-    async def _publish(self) -> None:
-        if not self.lease.epoch:
-            return
-        meters, began = self.meters, self._clock.mono()
-        report = {
-            "epoch": self.lease.epoch,
-            "books": meters.books(),
-            "links": meters.links,
-            "loop_lag_ms": round(meters.loop_lag_s * 1000, 2),
-            "redis_rtt_ms": self._rtt_ms,
-        }
-        key = self.keys.worker(self.lease.shard_id)
-        await self._redis.execute("SET", key, json.dumps(report), "EX", WORKER_TTL_S, "GET")
-        self._rtt_ms = round((self._clock.mono() - began) * 1000, 2)
-
     async def _say_suppressed(self) -> None:
         self.claims.complaints.flush()
         self.orphans.complaints.flush()
         self.reception.complaints.flush()
         if self._listener is not None:
             self._listener.complaints.flush()
-
-    async def _watch(self) -> None:
-        while True:
-            due = time.monotonic() + _LAG_S
-            await asyncio.sleep(_LAG_S)
-            self.meters.loop_lag_s = max(0.0, time.monotonic() - due)
-            self.runner.watch()
 
     def _info(self) -> dict[str, object]:
         return {

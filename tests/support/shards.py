@@ -220,7 +220,7 @@ async def shards(url: str, folder: Path, *apps: App, **settings: Any) -> AsyncIt
             worker = Worker(chosen, app, client, SystemClock(), make_loop=asyncio.new_event_loop)
             started.append(Shard(worker))
             await worker.lease.take()
-            worker._tasks.start(worker._watch(), "worker.watch")
+            worker._tasks.start(worker.pulse.watch(), "worker.watch")
         yield started
     finally:
         for shard in started:
