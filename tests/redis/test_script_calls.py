@@ -62,6 +62,26 @@ CALLS: dict[str, dict[str, Any]] = {
         "state": "d",
         "outcome": "handled",
     },
+    "entry_abandon": {
+        "home": BUCKET.block(5),
+        "open": BUCKET.open,
+        "books": BUCKET.books,
+        "dead": BUCKET.dead,
+        "field": 5,
+        "token": TOKEN,
+        "note": "{}",
+        "limit": 10,
+        "keep_s": 60,
+    },
+    "entry_late": {
+        "home": BUCKET.block(5),
+        "books": BUCKET.books,
+        "dead": BUCKET.dead,
+        "field": 5,
+        "token": TOKEN,
+        "outcome": "handled",
+    },
+    "leases_read": {"leases": KEYS.leases},
     "entry_take": {"home": BUCKET.block(5), "open": BUCKET.open, "field": 5, "old": OTHER, "new": TOKEN},
     "lease_take": {
         "leases": KEYS.leases,
@@ -156,21 +176,21 @@ async def test_a_claim_in_a_plain_group_writes_nothing(client: Redis) -> None:
 async def test_a_match_tells_who_holds_the_entry(client: Redis) -> None:
     assert await call(client, "entry_match") == 1
     assert await call(client, "entry_match") == 1, "own token: won earlier"
-    theirs = {"token": OTHER, "record": b"c" + OTHER + TIME + SENDER, "observer": b"\x00\x01mark"}
-    assert await call(client, "entry_match", **theirs) == b"tc" + TOKEN
-    sequenced = {**theirs, "observer": b"\x00\x02mark", "field": 5, "seq": 5}
-    assert await call(client, "entry_match", **sequenced) == b"tc" + TOKEN
+    theirs = {"token": OTHER, "record": b"c" + OTHER + TIME + SENDER, "observer": b"\x00\x00\x00\x02mark"}
+    assert await call(client, "entry_match", **theirs) == b"tc" + TOKEN + b"h"
+    sequenced = {**theirs, "observer": b"\x00\x00\x00\x03mark", "field": 5, "seq": 5}
+    assert await call(client, "entry_match", **sequenced) == b"tc" + TOKEN + b"h"
     # The pointer that is left shows the next one the way.
-    assert await call(client, "entry_match", **sequenced) == b"x" + CONTENT
+    assert await call(client, "entry_match", **sequenced) == b"x" + CONTENT + TIME
     await client.execute("SREM", BUCKET.plain, "1")
     await client.execute("HSET", BUCKET.block(5), 5, await client.execute("HGET", BUCKET.block(0), 5))
     await client.execute("EXPIRE", BUCKET.block(5), 60)
-    assert await call(client, "entry_claim") == b"x" + CONTENT
+    assert await call(client, "entry_claim") == b"x" + CONTENT + TIME
 
 
 async def test_a_match_with_a_sequenced_entry_tells_the_sequence(client: Redis) -> None:
     assert await call(client, "entry_match", field=5, seq=1029) == 1
-    theirs = {"token": OTHER, "record": b"c" + OTHER + TIME + SENDER, "observer": b"\x00\x01mark"}
+    theirs = {"token": OTHER, "record": b"c" + OTHER + TIME + SENDER, "observer": b"\x00\x00\x00\x02mark"}
     assert await call(client, "entry_match", **theirs) == b"s" + (1029).to_bytes(2, "big")
 
 
@@ -182,7 +202,7 @@ async def test_a_match_with_a_sequenced_entry_tells_the_sequence(client: Redis) 
         ("e", "e", 2, "e"),
         ("e", "d", 1, "d"),
         ("d", "d", 2, "d"),
-        ("d", "e", 2, "d"),
+        ("d", "e", 0, "d"),
     ],
 )
 async def test_an_entry_moves_on_and_never_back(client: Redis, before: str, state: str, reply: int, after: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pallas.app import App
+from pallas.clock import SystemClock
 from pallas.context import Context
 from pallas.model import Outcome, Reason
 from tests.support.shards import Json, Shard, answered, group_message, poke, shards
@@ -24,6 +25,19 @@ FAST: dict[str, Any] = {
 }
 KINDS = pytest.mark.parametrize("seq", [7, None], ids=["by sequence", "by content"])
 DONE = {(Outcome.HANDLED, Reason.OK): 1}
+
+
+class SleepyHost(SystemClock):
+    """A host that was asleep: its clocks have gone on, its processes have not."""
+
+    def __init__(self) -> None:
+        self.slept_s = 0.0
+
+    def wall_s(self) -> float:
+        return super().wall_s() + self.slept_s
+
+    def mono(self) -> float:
+        return super().mono() + self.slept_s
 
 
 class Gate:
@@ -84,6 +98,24 @@ async def test_a_message_whose_holder_dies_before_the_effect_is_answered_by_anot
         assert one.meters.fences > 0
         assert two.meters.outcomes == DONE
         assert await ended(two, distinct=1, handled=1, open=0, dead={})
+
+
+async def test_a_living_holder_keeps_its_message_however_long_it_takes(redis_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with shards(redis_url, tmp_path, gate.app, gate.app, **FAST) as (one, two):
+        await held_by(one, gate, group_message("10001", "ping", seq=7))
+        two.live()
+        two.hear(group_message("10002", "ping", seq=7))
+        waiting = two.worker.standby
+        await wait_until(lambda: len(waiting) == 1)
+        (kept,) = waiting._waiting
+        # Two looks or more have found the holder alive.
+        await wait_until(lambda: kept.wait > 0.1 and len(waiting) == 1, 5)
+        gate.opened.set()
+        await one.quiet()
+        assert (one.sent(), two.sent()) == (["pong"], [])
+        assert gate.runs == 1
+        await wait_until(lambda: len(waiting) == 0, 5)
 
 
 async def test_a_notice_is_taken_over_too(redis_url: str, tmp_path: Path) -> None:
@@ -172,6 +204,28 @@ async def test_a_holder_that_overslept_its_lease_goes_on_under_a_new_epoch(redis
         await one.quiet()
         assert gate.runs == 2
         assert one.meters.outcomes == DONE
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["before the effect", "after it"])
+async def test_a_worker_that_wakes_from_its_hosts_sleep_acts_under_a_new_epoch_only(
+    redis_url: str, tmp_path: Path, *, begun: bool
+) -> None:
+    gate, host = Gate(sends_first=begun), SleepyHost()
+    async with shards(redis_url, tmp_path, gate.app, gate.app, clocks=[host], **FAST) as (one, two):
+        await held_by(one, gate, group_message("10001", "ping", seq=7))
+        two.live()
+        two.hear(group_message("10002", "ping", seq=7))
+        former = one.worker.lease.epoch
+        host.slept_s += 20
+        gate.opened.set()
+        await wait_until(lambda: one.worker.lease.epoch > former, 5)
+        await wait_until(lambda: sum(one.meters.released.values()) + sum(one.meters.outcomes.values()) > 0, 5)
+        await wait_until(lambda: begun or one.sent() + two.sent(), 5)
+        await one.quiet()
+        await two.quiet()
+        assert one.meters.fences > 0
+        assert one.sent() + two.sent() == (["first"] if begun else ["pong"])
+        assert await ended(one, distinct=1, open=0)
 
 
 async def test_a_handler_that_sends_nothing_is_not_run_again_where_the_lease_lapsed_meanwhile(

@@ -11,12 +11,12 @@ import inspect
 import itertools
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from pallas.app import App
-from pallas.clock import SystemClock
+from pallas.clock import Clock, SystemClock
 from pallas.metrics import Meters
 from pallas.onebot.ends import End
 from pallas.onebot.link import Link, Role
@@ -207,17 +207,21 @@ def assert_balanced(meters: Meters) -> None:
 
 
 @contextlib.asynccontextmanager
-async def shards(url: str, folder: Path, *apps: App, **settings: Any) -> AsyncIterator[list[Shard]]:
-    """One worker for each app, all of one deployment."""
+async def shards(
+    url: str, folder: Path, *apps: App, clocks: Sequence[Clock] = (), **settings: Any
+) -> AsyncIterator[list[Shard]]:
+    """One worker for each app, all of one deployment; `clocks` are theirs, in order, where a test moves them."""
     tasks = Tasks()
     started: list[Shard] = []
     redis = []
     try:
         for number, app in enumerate(apps):
             chosen = Settings(data_dir=folder, shard_id=number, testing=True, drain_grace_s=0, **settings)
-            client = open_redis(parse_url(url), tasks)
+            limits = {"late_ms": chosen.claim_wait_ms, "dead_after_ms": chosen.redis_dead_after_ms}
+            client = open_redis(parse_url(url), tasks, **limits)
             redis.append(client)
-            worker = Worker(chosen, app, client, SystemClock(), make_loop=asyncio.new_event_loop)
+            clock = clocks[number] if number < len(clocks) else SystemClock()
+            worker = Worker(chosen, app, client, clock, make_loop=asyncio.new_event_loop)
             started.append(Shard(worker))
             await worker.lease.take()
             worker._tasks.start(worker.pulse.watch(), "worker.watch")
