@@ -121,17 +121,17 @@ class Entry:
         return counts, dict(zip(dead[::2], dead[1::2], strict=True)), tokens
 
 
-tokens = st.sampled_from(TOKENS)
+tokens = st.sampled_from(TOKENS[:2])
 steps = st.one_of(
     st.tuples(st.just("claim"), tokens),
     st.tuples(st.just("mark"), tokens, st.sampled_from("ed")),
-    st.tuples(st.just("take"), st.sampled_from([*TOKENS, NOBODY]), st.sampled_from([*TOKENS, NOBODY])),
+    st.tuples(st.just("take"), st.sampled_from([*TOKENS[:2], NOBODY]), st.sampled_from([*TOKENS[:2], NOBODY])),
     st.tuples(st.just("abandon"), tokens),
     st.tuples(st.just("late"), tokens),
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(way=st.lists(steps, max_size=14))
 def test_every_order_of_steps_leaves_one_holder_and_balanced_books(redis_url: str, way: list[tuple[Any, ...]]) -> None:
     asyncio.run(lived(redis_url, way))

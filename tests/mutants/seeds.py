@@ -1,0 +1,145 @@
+"""The breaks: what is written instead of what, and which test must notice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, frozen=True)
+class Mutant:
+    """One break; `old` stands exactly once in `file`, `test` fails with `new` in its place."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    test: str
+
+
+_LUA = "pallas/redis/lua"
+_REDIS = "tests/redis"
+
+MUTANTS = (
+    Mutant(
+        "an effect needs no token",
+        f"{_LUA}/entry_mark.lua",
+        "local at = list and list:find(token, 1, true)",
+        "local at = list and 2",
+        f"{_REDIS}/test_script_calls.py::test_only_the_holder_moves_an_entry",
+    ),
+    Mutant(
+        "what another has won may still be sent",
+        "pallas/claims.py",
+        "            if reply < 1:\n",
+        "            if reply < -9:\n",
+        f"{_REDIS}/test_epochs_change.py::test_nothing_is_sent_for_an_entry_that_redis_lost_and_another_has_won",
+    ),
+    Mutant(
+        "the lease is not looked at before a send",
+        "pallas/claims.py",
+        "        if not self._epoch.allows(claim.token):\n            self._meters.fenced()\n            raise",
+        "        if self._epoch is None:\n            self._meters.fenced()\n            raise",
+        f"{_REDIS}/test_take_over.py::test_a_worker_that_wakes_from_its_hosts_sleep_acts_under_a_new_epoch_only",
+    ),
+    Mutant(
+        "a lease is deleted by whoever comes",
+        f"{_LUA}/lease_release.lua",
+        "if not record or record:match('^(%d+)|') ~= epoch then return 0 end",
+        "if not record then return 0 end",
+        f"{_REDIS}/test_script_calls.py::test_a_lease_is_taken_renewed_and_released_by_its_epoch_alone",
+    ),
+    Mutant(
+        "a lapsed lease is renewed",
+        f"{_LUA}/lease_renew.lua",
+        "if holder ~= epoch or tonumber(limit) <= now then return 0 end",
+        "if holder ~= epoch then return 0 end",
+        f"{_REDIS}/test_lease.py",
+    ),
+    Mutant(
+        "marked done before the work",
+        "shard/pipeline.py",
+        "            report.claim = claim\n            if self._faults is not None:\n                self._faults.hit(Point.CLAIMED)\n",
+        "            report.claim = claim\n            self._claims.end(claim, Outcome.HANDLED, Reason.OK)\n",
+        f"{_REDIS}/test_take_over.py"
+        "::test_a_message_whose_holder_dies_before_the_effect_is_answered_by_another_worker",
+    ),
+    Mutant(
+        "no effect is recorded",
+        "shard/actions.py",
+        "            await calls.claims.effect(self._claim)",
+        "            self._claim.begun = True",
+        f"{_REDIS}/test_take_over.py"
+        "::test_a_message_whose_effect_had_begun_is_never_sent_again_and_shown_as_unknown",
+    ),
+    Mutant(
+        "what has begun is taken over",
+        f"{_LUA}/entry_take.lua",
+        "if not at or list:sub(at - 1, at - 1) ~= 'c' then return 0 end",
+        "if not at then return 0 end",
+        f"{_REDIS}/test_epochs_change.py::test_an_entry_that_was_begun_is_not_taken_over",
+    ),
+    Mutant(
+        "a standby takes from the living",
+        "shard/standby.py",
+        "return bool(holder) and self._lapses.is_dead(epoch_of(holder))",
+        "return bool(holder)",
+        f"{_REDIS}/test_take_over.py::test_a_living_holder_keeps_its_message_however_long_it_takes",
+    ),
+    Mutant(
+        "Unknown is taken for Lost",
+        "pallas/claims.py",
+        "            except RedisError as error:\n                self._undecided(error)\n                if self._loop.time() > limit:\n",
+        "            except RedisError as error:\n                self._undecided(error)\n                return Verdict.LOST\n"
+        "                if self._loop.time() > limit:\n",
+        f"{_REDIS}/test_claims_in_doubt.py::test_a_win_whose_reply_was_cut_is_a_win_when_asked_again",
+    ),
+    Mutant(
+        "an unknown send is called an error",
+        "shard/pipeline.py",
+        "        return SENT_UNKNOWN if actions.in_doubt else HANDLER_ERROR",
+        "        return HANDLER_ERROR",
+        f"{_REDIS}/test_take_over.py::test_a_send_without_an_answer_is_listed_with_account_and_handler",
+    ),
+    Mutant(
+        "own token is not recognised",
+        f"{_LUA}/entry_claim.lua",
+        "            if records:sub(at + 1, at + 10) == token then return 1 end\n",
+        "",
+        f"{_REDIS}/test_claims_in_doubt.py::test_a_win_whose_reply_was_cut_is_a_win_when_asked_again",
+    ),
+    Mutant(
+        "a sequence counts for ever",
+        f"{_LUA}/entry_claim.lua",
+        "            and math.abs(number(records, at + 11) - time) <= 3600 then\n",
+        "            and math.abs(number(records, at + 11) - time) <= 3600000 then\n",
+        f"{_REDIS}/test_claims.py",
+    ),
+    Mutant(
+        "twins a second apart are one",
+        "shard/report.py",
+        'claim = Claim(\n            group.bucket, group.space, message.seq, message.time_s, message.user_id, f"{message.bot_id}:{mark}"\n        )',
+        'claim = Claim(\n            group.bucket, group.space, message.seq, message.time_s, message.user_id, f"{message.bot_id}:{mark}", 1\n        )',
+        f"{_REDIS}/test_match_by_content.py",
+    ),
+    Mutant(
+        "an observer is forgotten",
+        "shard/matching.py",
+        "        entry.observers.append(message.bot_id)\n",
+        "",
+        "tests/unit/test_matching.py",
+    ),
+    Mutant(
+        "a late end corrects what it did not hold",
+        f"{_LUA}/entry_late.lua",
+        "if state ~= 'u' then return 0 end",
+        "",
+        f"{_REDIS}/test_entry_life.py::test_every_order_of_steps_leaves_one_holder_and_balanced_books",
+    ),
+    Mutant(
+        "orphans are ended at once",
+        "shard/orphans.py",
+        "return self._lapses.dead_for(epoch_of(token)) >= self._after_s",
+        "return self._lapses.is_dead(epoch_of(token))",
+        f"{_REDIS}/test_take_over.py::test_where_the_only_link_comes_back_in_time_its_account_answers",
+    ),
+)
