@@ -186,10 +186,10 @@ class Claims:
             if reply < 1:
                 self._meters.fenced()
                 raise LeaseLost(f"the message in {claim.space} has another holder by now: nothing is sent for it")
-            claim.begun = True
             if self._faults is not None:
                 self._faults.hit(Point.RECORDED)
             self.check(claim)
+            claim.begun = True
             return
 
     async def _won_again(self, claim: Claim) -> bool:
@@ -236,7 +236,7 @@ class Claims:
         self._endings.unknown(claim, at=at, **about)
 
     def release(self, claim: Claim) -> None:
-        """Give the message back unbegun: anybody who saw it may take it, also this worker with the same claim."""
+        """Give the message back, for which nothing was sent: anybody may take it, also this worker with this claim."""
         self._endings.release(claim)
         claim.holder = b"c" + claim.token
         claim.former += (claim.token,)

@@ -52,7 +52,7 @@ class Endings:
         self._meters = meters
         self._faults = faults
         self._mark = script("entry_mark")
-        self._take = script("entry_take")
+        self._release = script("entry_release")
         self._late = script("entry_late")
         self._open: dict[bytes, _Ending] = {}
         self._asked: set[bytes] = set()
@@ -79,11 +79,11 @@ class Endings:
             self._alone(claim, *call)
 
     def release(self, claim: Claim) -> None:
-        """The claim's message goes back unbegun, to be taken by anybody who saw it."""
-        if self._epoch.allows(claim.token):
-            nobody = claim.token[:2] + bytes(4) + claim.token[6:]
-            command = self._take.command(claim.home, claim.bucket.open, claim.field, claim.token, nobody)
-            self._alone(claim, self._take, command)
+        """The claim's message, for which surely nothing was done, goes back to be taken by anybody who saw it."""
+        nobody = claim.token[:2] + bytes(4) + claim.token[6:]
+        command = self._release.command(claim.home, claim.bucket.open, claim.field, claim.token, nobody)
+        # Also under an epoch that lapsed: it gives up what it held, and takes nothing.
+        self._alone(claim, self._release, command)
 
     def _may_tell(self, claim: Claim) -> bool:
         if self._epoch.allows(claim.token):
@@ -167,7 +167,7 @@ class Endings:
             if token in self._asked:
                 continue
             claim, _, call = self._open[token]
-            if not self._epoch.allows(token) and not claim.begun:
+            if call is None and not self._epoch.allows(token) and not claim.begun:
                 del self._open[token]
                 self._meters.fenced()
             elif call is None:

@@ -58,18 +58,17 @@ MUTANTS = (
     Mutant(
         "marked done before the work",
         "shard/pipeline.py",
-        "            report.claim = claim\n            if self._faults is not None:\n                self._faults.hit(Point.CLAIMED)\n",
+        "            report.claim = claim\n            if self._faults is not None:\n"
+        "                self._faults.hit(Point.CLAIMED)\n",
         "            report.claim = claim\n            self._claims.end(claim, Outcome.HANDLED, Reason.OK)\n",
-        f"{_REDIS}/test_take_over.py"
-        "::test_a_message_whose_holder_dies_before_the_effect_is_answered_by_another_worker",
+        f"{_REDIS}/test_take_over.py::test_a_message_whose_holder_dies_before_the_effect_is_answered_by_another_worker",
     ),
     Mutant(
         "no effect is recorded",
         "shard/actions.py",
         "            await calls.claims.effect(self._claim)",
         "            self._claim.begun = True",
-        f"{_REDIS}/test_take_over.py"
-        "::test_a_message_whose_effect_had_begun_is_never_sent_again_and_shown_as_unknown",
+        f"{_REDIS}/test_take_over.py::test_a_message_whose_effect_had_begun_is_never_sent_again_and_shown_as_unknown",
     ),
     Mutant(
         "what has begun is taken over",
@@ -88,9 +87,8 @@ MUTANTS = (
     Mutant(
         "Unknown is taken for Lost",
         "pallas/claims.py",
-        "            except RedisError as error:\n                self._undecided(error)\n                if self._loop.time() > limit:\n",
-        "            except RedisError as error:\n                self._undecided(error)\n                return Verdict.LOST\n"
-        "                if self._loop.time() > limit:\n",
+        "                self._undecided(error)\n                if self._loop.time() > limit:\n",
+        "                return Verdict.LOST\n                if self._loop.time() > limit:\n",
         f"{_REDIS}/test_claims_in_doubt.py::test_a_win_whose_reply_was_cut_is_a_win_when_asked_again",
     ),
     Mutant(

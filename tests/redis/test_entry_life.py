@@ -22,7 +22,12 @@ KEYS = Keys("life")
 BUCKET = KEYS.bucket(encode("1"))
 TIME, SENDER = struct.pack(">I", 1_800_000_003), struct.pack(">L", 7)
 TOKENS = [struct.pack(">HLL", shard, 100 + shard, 9) for shard in range(3)]
-NOBODY = struct.pack(">HLL", 0, 0, 9)
+
+
+def nobody(token: bytes) -> bytes:
+    """What a holder puts in the place of its token where it gives an entry back."""
+    return token[:2] + bytes(4) + token[6:]
+
 
 
 @dataclass(slots=True)
@@ -63,6 +68,14 @@ class Model:
         if self.state != "c" or self.holder != old:
             return 0
         self.holder = new
+        return 1
+
+    def release(self, token: bytes) -> int:
+        if self.holder == nobody(token):
+            return 1
+        if self.state not in {"c", "e"} or self.holder != token:
+            return 0
+        self.state, self.holder = "c", nobody(token)
         return 1
 
     def abandon(self, token: bytes) -> Any:
@@ -107,6 +120,9 @@ class Entry:
     async def take(self, old: bytes, new: bytes) -> Any:
         return await self._run("entry_take", self.home, BUCKET.open, self.at, old, new)
 
+    async def release(self, token: bytes) -> Any:
+        return await self._run("entry_release", self.home, BUCKET.open, self.at, token, nobody(token))
+
     async def abandon(self, token: bytes) -> Any:
         call, command = abandoning(BUCKET, "1", self.home, self.at, token, at=1.0, cause="holder_died")
         return await self.redis.run(call, command)
@@ -125,8 +141,9 @@ tokens = st.sampled_from(TOKENS[:2])
 steps = st.one_of(
     st.tuples(st.just("claim"), tokens),
     st.tuples(st.just("mark"), tokens, st.sampled_from("ed")),
-    st.tuples(st.just("take"), st.sampled_from([*TOKENS[:2], NOBODY]), st.sampled_from([*TOKENS[:2], NOBODY])),
-    st.tuples(st.just("abandon"), tokens),
+    st.tuples(st.just("take"), st.sampled_from([*TOKENS[:2], *map(nobody, TOKENS[:2])]), tokens),
+    st.tuples(st.just("release"), tokens),
+    st.tuples(st.just("abandon"), st.sampled_from([*TOKENS[:2], *map(nobody, TOKENS[:2])])),
     st.tuples(st.just("late"), tokens),
 )
 

@@ -12,6 +12,7 @@ import pytest
 from pallas.app import App
 from pallas.clock import SystemClock
 from pallas.context import Context
+from pallas.faults import Action, Faults, Point
 from pallas.model import Outcome, Reason
 from tests.support.shards import Json, Shard, answered, group_message, poke, shards
 from tests.support.waiting import wait_until
@@ -38,6 +39,19 @@ class SleepyHost(SystemClock):
 
     def mono(self) -> float:
         return super().mono() + self.slept_s
+
+
+class Dozing(Faults):
+    """The host falls asleep for a while right after the first effect was recorded."""
+
+    def __init__(self, host: SleepyHost) -> None:
+        super().__init__(Action.PAUSE, Point.RECORDED)
+        self._host = host
+
+    def hit(self, point: Point) -> None:
+        super().hit(point)
+        if point is Point.RECORDED and self.visits[point] == 1:
+            self._host.slept_s += 20
 
 
 class Gate:
@@ -226,6 +240,21 @@ async def test_a_worker_that_wakes_from_its_hosts_sleep_acts_under_a_new_epoch_o
         assert one.meters.fences > 0
         assert one.sent() + two.sent() == (["first"] if begun else ["pong"])
         assert await ended(one, distinct=1, open=0)
+
+
+async def test_an_effect_that_was_recorded_too_late_to_be_sent_is_taken_back(redis_url: str, tmp_path: Path) -> None:
+    gate, host = Gate(), SleepyHost()
+    gate.opened.set()
+    async with shards(redis_url, tmp_path, gate.app, clocks=[host], **FAST) as (one,):
+        one.live()
+        one.worker.claims._faults = Dozing(host)
+        one.hear(group_message("10001", "ping", seq=7))
+        await wait_until(lambda: one.sent() == ["pong"], 5)
+        await one.quiet()
+        assert one.meters.released == {Reason.LEASE_LOST: 1}
+        assert one.meters.taken_over == 1
+        assert gate.runs == 2
+        assert await ended(one, distinct=1, handled=1, open=0)
 
 
 async def test_a_handler_that_sends_nothing_is_not_run_again_where_the_lease_lapsed_meanwhile(

@@ -1,10 +1,10 @@
--- Hands an entry that was claimed and not begun over from one token to another, if it is still as the caller saw it.
+-- Hands an entry that was claimed and not begun over from a dead epoch, if it is still as the taker saw it.
 -- KEYS: home (HASH), open (HASH)
 -- ARGV: field, old, new
 -- Returns 1 taken (also when asked again), 0 it has moved on.
 --
--- `old` and `new` are whole tokens. A taker knows that the old one's epoch is dead, and a dead epoch stays dead; a
--- holder that gives the entry back puts a token of epoch 0 in its own place: nobody's, so that anybody may take it.
+-- `old` and `new` are whole tokens. That the old epoch is dead is for the caller to know: a dead epoch stays dead, and
+-- epoch 0 is that of what was given back.
 
 local list = redis.call('HGET', home, field)
 if not list then return 0 end
