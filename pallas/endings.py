@@ -157,24 +157,31 @@ class Endings:
     def _is_unanswered(self, tokens: list[bytes], future: asyncio.Future[Any]) -> bool:
         self._asked.difference_update(tokens)
         error = None if future.cancelled() else future.exception()
-        if isinstance(error, ReplyError) and error.code in _FINAL and len(tokens) == 1:
-            _log.error("claim.end_refused", error=str(error))
-            self._open.pop(tokens[0], None)
+        if isinstance(error, ReplyError):
+            if error.code == "NOSCRIPT":
+                self._tell_each(tokens)
+            elif error.code in _FINAL and len(tokens) == 1:
+                _log.error("claim.end_refused", error=str(error))
+                self._open.pop(tokens[0], None)
         return future.cancelled() or error is not None
 
     async def _tell_again(self) -> None:
-        for token in list(self._open):
-            if token in self._asked:
+        self._tell_each([token for token in self._open if token not in self._asked])
+
+    def _tell_each(self, tokens: list[bytes]) -> None:
+        """Tell ends again, each on its own: one that is refused must not hold back the others."""
+        for token in tokens:
+            ending = self._open.get(token)
+            if ending is None:
                 continue
-            claim, _, call = self._open[token]
-            if call is None and not self._epoch.allows(token) and not claim.begun:
-                del self._open[token]
-                self._meters.fenced()
-            elif call is None:
-                # Each on its own: one that is refused must not hold back the others.
+            if ending.call is not None:
+                call, command = ending.call
+                self._send([token], call.with_source(command), self._answered_alone)
+            elif self._epoch.allows(token) or ending.claim.begun:
                 self._send_rows([token], again=True)
             else:
-                self._send([token], call[0].with_source(call[1]), self._answered_alone)
+                del self._open[token]
+                self._meters.fenced()
 
     async def confirmed(self, within_s: float) -> bool:
         """Wait until Redis has confirmed every end; False if it did not within the time."""

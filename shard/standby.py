@@ -99,16 +99,19 @@ class Standby:
         return bool(holder) and self._lapses.is_dead(epoch_of(holder))
 
     async def _decide(self, one: _Waiting, *, seen: bool) -> None:
+        claim = one.claim
         if seen:
-            if one.claim.holder[:1] != b"c":
+            claimed = claim.holder[:1] == b"c"
+            # An effect of our own that was not sent is on its way back.
+            if not claimed and not (claim.holder[:1] == b"e" and claim.holder[1:] in claim.former):
                 # Begun, done, or remembered no more: nothing of ours any longer.
                 return
             may = self._may_answer(one.report)
             if may is None:
                 return
-            if may and self._is_free(one) and await self._claims.take_over(one.claim) is Verdict.WON:
+            if claimed and may and self._is_free(one) and await self._claims.take_over(claim) is Verdict.WON:
                 self._meters.taken_over += 1
-                self._take_up(one.report, one.claim)
+                self._take_up(one.report, claim)
                 return
             one.wait = min(one.wait * 2, self._look_s * _LONGEST)
         one.due = self._clock.mono() + one.wait

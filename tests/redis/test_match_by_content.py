@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from pallas.claims import Claim, Verdict
+from pallas.claim import Claim, Verdict
 from pallas.keys import encode
 from tests.support.claimants import GROUP, KEYS, TIME_S, Claimant, claimants, said
 from tests.support.identity_model import Model, Report

@@ -4,43 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-import redis as plain
 
-from pallas.claims import Verdict
+from pallas import App, Context
+from pallas.claim import Verdict
 from pallas.clock import SystemClock
-from pallas.errors import RedisUnavailable, ReplyError, ReplyUnknown, ShardTaken
+from pallas.errors import ReplyError, ShardTaken
 from pallas.keys import NO_TTL, encode
-from pallas.model import Outcome, Reason
 from pallas.redis import Redis, fatal_problems
-from pallas.redis.cluster import key_slot
 from shard.fleet import Fleet
 from shard.presence import PresenceBook
 from shard.redis_view import RedisView
 from shard.registry import Lease
 from shard.roster import Account, Roster
 from shard.view import BotState, ShardState
-from tests.support.claimants import KEYS, Claimant, claimants
+from tests.support.claimants import KEYS, claimants
 from tests.support.opened import HandClock, opened
-from tests.support.topology import SERVICE, Watched, cluster, cluster_url, contained, watched
-from tests.support.valkey import ValkeyProcess, free_port
+from tests.support.shards import group_message, shards
+from tests.support.tls import Certificates, tls_end
+from tests.support.topology import TOPOLOGIES, Cluster, Watched, cluster, contained, watched
+from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import wait_until
 
 WON, LOST = Verdict.WON, Verdict.LOST
 IMAGES = ["redis:7.2", "redis:8", "valkey/valkey:8", "valkey/valkey:9"]
-TOPOLOGIES = [
-    *("tcp", "unix", "memory", "cluster", "sentinel", "tls"),
-    *(pytest.param(image, marks=pytest.mark.docker) for image in IMAGES),
-]
+KINDS = [*TOPOLOGIES, *(pytest.param(image, marks=pytest.mark.docker) for image in IMAGES)]
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[list[ValkeyProcess]]:
-    with cluster() as formed:
-        yield formed
+def formed() -> Iterator[Cluster]:
+    with cluster() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +47,7 @@ def sentinel() -> Iterator[Watched]:
         yield found
 
 
-@pytest.fixture(params=TOPOLOGIES)
+@pytest.fixture(params=KINDS)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """An empty server of each kind; afterwards every key has a TTL or is on the list."""
     servers: list[ValkeyProcess] = []
@@ -67,15 +65,18 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
                 pytest.importorskip("lupa", reason="memory:// needs lupa, an extra")
                 found = "memory://"
             case "cluster":
-                servers = request.getfixturevalue("nodes")
-                found = cluster_url(servers)
+                group = request.getfixturevalue("formed")
+                servers, found = group.nodes, group.url
             case "sentinel":
                 watched = request.getfixturevalue("sentinel")
                 servers, found = [watched.primary], watched.url
-            case image if ":" in image:
+            case "tls":
+                servers = [request.getfixturevalue("valkey")]
+                issued = Certificates(tmp_path)
+                port = stack.enter_context(tls_end(servers[0].port, issued.context()))
+                found = f"rediss://127.0.0.1:{port}/0?tls_ca={issued.ca}"
+            case image:
                 found = stack.enter_context(contained(image))
-            case _:
-                pytest.skip("NOT TESTED: rediss:// needs a server with TLS, and the wheel's Valkey is built without")
         for server in servers:
             server.flush()
         yield found
@@ -192,145 +193,34 @@ async def test_scripts_survive_a_lost_cache(url: str, request: pytest.FixtureReq
     async with claimants(url, 1) as (one,):
         assert await one.report(1) is WON
         if url.startswith("redis+cluster"):
-            for node in request.getfixturevalue("nodes"):
-                with plain.Redis(port=node.port) as admin:
-                    admin.script_flush()
+            for node in request.getfixturevalue("formed").nodes:
+                node.ask("SCRIPT", "FLUSH")
         else:
             await one.redis.execute("SCRIPT", "FLUSH")
         assert await one.report(1) is LOST
         assert await one.report(2) is WON
 
 
-class TestCluster:
-    """What only a cluster can do to a command."""
+async def test_two_workers_answer_each_message_once(url: str, tmp_path: Path) -> None:
+    app = App("topology-test")
 
-    @pytest.fixture
-    async def one(self, nodes: list[ValkeyProcess]) -> AsyncIterator[Claimant]:
-        for node in nodes:
-            node.flush()
-        async with claimants(cluster_url(nodes), 1) as (claimant,):
-            yield claimant
+    @app.command("ping")
+    async def ping(ctx: Context) -> str:
+        return f"pong {ctx.args}"
 
-    async def test_a_slot_that_moved_is_followed(self, nodes: list[ValkeyProcess], one: Claimant) -> None:
-        space = encode("4711")
-        slot = key_slot(KEYS.bucket(space).open.encode())
-        # The client knows the old map by now; nothing is in the slot yet, so it can be given away as it stands.
-        await one.redis.execute("GET", "x")
-        old = next(node for node in nodes if owns(node, slot))
-        new = next(node for node in nodes if node is not old)
-        give(nodes, slot, new)
-        try:
-            claim = one.claim(5, group="4711")
-            assert await one.take(claim) is WON
-            assert one.meters.unknown == {}
-            one.claims.end(claim, Outcome.HANDLED, Reason.OK)
-            await one.settled()
-        finally:
-            with plain.Redis(port=new.port) as admin:
-                admin.flushall()
-            give(nodes, slot, old)
-
-    async def test_a_slot_on_its_way_is_asked_for_where_it_goes(
-        self, nodes: list[ValkeyProcess], one: Claimant
-    ) -> None:
-        slot = key_slot(KEYS.leases.encode())
-        await one.redis.execute("GET", "x")
-        old = next(node for node in nodes if owns(node, slot))
-        new = next(node for node in nodes if node is not old)
-        with plain.Redis(port=old.port) as there, plain.Redis(port=new.port) as here:
-            old_id, new_id = there.cluster("MYID").decode(), here.cluster("MYID").decode()
-            here.cluster("SETSLOT", slot, "IMPORTING", old_id)
-            there.cluster("SETSLOT", slot, "MIGRATING", new_id)
-            try:
-                assert await one.redis.execute("HSET", KEYS.leases, "9", "x") == 1
-                assert await one.redis.execute("HGET", KEYS.leases, "9") == b"x"
-                assert here.execute_command("CLUSTER", "COUNTKEYSINSLOT", slot) == 1
-            finally:
-                here.flushall()
-                here.cluster("SETSLOT", slot, "STABLE")
-                there.cluster("SETSLOT", slot, "STABLE")
-
-    async def test_when_a_node_dies_its_share_alone_fails_and_comes_back(self, nodes: list[ValkeyProcess]) -> None:
-        async with opened(cluster_url(nodes), late_ms=1000) as client:
-            names = [f"key-{number}" for number in range(60)]
-            await asyncio.gather(*(client.execute("SET", name, 1, "EX", 60) for name in names))
-            dead = nodes[2]
-            lost = {name for name in names if owns(dead, key_slot(name.encode()))}
-            assert lost
-            dead.kill()
-            try:
-                replies = await asyncio.gather(*(client.execute("GET", name) for name in names), return_exceptions=True)
-                for name, reply in zip(names, replies, strict=True):
-                    if name in lost:
-                        assert isinstance(reply, RedisUnavailable | ReplyUnknown)
-                    else:
-                        assert reply == b"1"
-            finally:
-                dead.start()
-
-            async def works_again() -> bool:
-                calls = (client.execute("SET", name, 2, "EX", 60) for name in names)
-                return set(await asyncio.gather(*calls, return_exceptions=True)) == {b"OK"}
-
-            await wait_until(works_again, 20)
-
-
-def owns(node: ValkeyProcess, slot: int) -> bool:
-    with plain.Redis(port=node.port, protocol=2) as admin:
-        mine = admin.cluster("MYID").decode()
-        connection = admin.connection_pool.get_connection()
-        try:
-            connection.send_command("CLUSTER", "SLOTS")
-            ranges = connection.read_response()
-        finally:
-            admin.connection_pool.release(connection)
-    return any(first <= slot <= last and primary[2].decode() == mine for first, last, primary, *_ in ranges)
-
-
-def give(nodes: list[ValkeyProcess], slot: int, owner: ValkeyProcess) -> None:
-    with plain.Redis(port=owner.port) as admin:
-        owner_id = admin.cluster("MYID").decode()
-    # The new owner first: else the old one forgets the slot before anybody else has it.
-    for node in sorted(nodes, key=lambda node: node is not owner):
-        with plain.Redis(port=node.port) as admin:
-            admin.cluster("SETSLOT", slot, "NODE", owner_id)
-
-
-class TestSentinel:
-    """What only a fail-over can do to a command."""
-
-    async def test_when_the_primary_dies_claims_wait_for_its_successor(self) -> None:
-        with watched() as found:
-            async with claimants(found.url, 2) as (one, other):
-                assert await one.report(1) is WON
-                with plain.Redis(port=found.replica.port) as successor:
-                    await wait_until(successor.dbsize, saying="the replica has the first claim")
-                    found.primary.kill()
-                    claim = one.claim(2)
-                    assert await one.take(claim) is WON
-                    assert sum(one.meters.unknown.values()) >= 1
-                    assert successor.hget(claim.home, str(claim.field))[1:11] == claim.token
-                # What the replica knew is remembered.
-                assert await other.report(1) is LOST
-                one.handled(claim)
-                await one.settled()
-
-    async def test_a_sentinel_that_is_gone_does_not_hide_the_others(self, sentinel: Watched) -> None:
-        async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read()
-            writer.close()
-
-        dead = free_port()
-        async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as silent:
-            port = silent.sockets[0].getsockname()[1]
-            hosts = f"127.0.0.1:{dead},127.0.0.1:{port},127.0.0.1:{sentinel.sentinel_port}"
-            async with opened(f"redis+sentinel://{hosts}/{SERVICE}/0", dead_after_ms=3000) as client:
-                assert await client.execute("PING") == b"PONG"
-
-    async def test_nothing_stays_open_to_the_sentinels(self, sentinel: Watched) -> None:
-        async with opened(sentinel.url) as client:
-            await asyncio.gather(*(client.execute("PING") for _ in range(1000)))
-            with plain.Redis(port=sentinel.sentinel_port) as admin:
-                mine = admin.client_id()
-                others = [one for one in admin.client_list(_type="normal") if int(one["id"]) != mine]
-            assert [one for one in others if not one["name"].startswith("sentinel-")] == []
+    # The in-memory server lives inside one client: another worker would have another.
+    workers = 1 if url == "memory://" else 2
+    async with shards(url, tmp_path, *[app] * workers) as fleet:
+        for number in range(60):
+            for place, shard in enumerate(fleet):
+                # Twenty groups: on a cluster, every node has some. In every third no end reports sequences.
+                group = 7000 + number % 20
+                seq = None if group % 3 == 0 else number + 1
+                shard.hear(group_message(f"1000{place + 1}", f"ping {number}", seq=seq, group_id=group))
+        for shard in fleet:
+            await shard.quiet(20)
+        answers = Counter(text for shard in fleet for text in shard.sent())
+        assert answers == {f"pong {number}": 1 for number in range(60)}
+        assert await fleet[0].ended() == await fleet[-1].ended()
+        ended = await fleet[0].ended()
+        assert (ended.distinct, ended.handled, ended.open) == (60, 60, 0)
