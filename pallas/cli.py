@@ -26,6 +26,11 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+dead_letters = typer.Typer(
+    help="Messages that ended as dead: lost, or answered nobody knows how.", no_args_is_help=True
+)
+cli.add_typer(dead_letters, name="dead")
+
 Data = Annotated[Path | None, typer.Option("--data", help="Data folder (PALLAS_DATA_DIR).", show_default=False)]
 AppOption = Annotated[
     str | None, typer.Option("--app", help="Your bot, as module:app (PALLAS_APP).", show_default=False)
@@ -162,6 +167,12 @@ def bots(data: Data = None, as_json: AsJson = False) -> None:
 def books(data: Data = None, as_json: AsJson = False) -> None:
     """Show that every report and every message is accounted for; exit code 1 if not."""
     _show("books", data, as_json=as_json)
+
+
+@dead_letters.command("list")
+def dead_list(data: Data = None, as_json: AsJson = False) -> None:
+    """List the messages that ended as dead, the latest first: which may have been answered, and which were lost."""
+    _show("dead", data, as_json=as_json)
 
 
 @cli.command()

@@ -7,11 +7,12 @@
 | `{p}:{ctl}:leases` | hash | shard → `epoch|until_ms|attempt|info` | 1 day after the last renewal |
 | `{p}:presence:bots` | hash | account → presence record (JSON) | 1 day after the last write |
 | `{p}:presence:fleet` | hash | account → last seen, name (JSON); all that ever connected | 90 days after it |
+| `{p}:presence:terms` | hash | account → until when it asks for contents, for tolerance | 1 day after the last one |
 | `{p}:worker:<shard>` | string | a worker's counters (JSON) | 60 s |
 | `{p}:ready:<name>` | string | what the readiness probe writes | 60 s |
 | `{p}:{bb}:q:<space>:<seq/64>` | hash | sequence & 63 → records | claim TTL |
 | `{p}:{bb}:t:<space>:<hour>` | hash | body digest + 16 s slot → records | claim TTL + 1 h |
-| `{p}:{bb}:plain` | set | spaces with an end that reports no sequence | claim TTL |
+| `{p}:{bb}:plain` | set | spaces with an end that reports no sequence; `*` for any, while that is new | claim TTL |
 | `{p}:{bb}:open` | hash | token → state and place of its entry | none: each leaves with its end |
 | `{p}:{bb}:books` | hash | outcome → count | none |
 | `{p}:{bb}:dead` | hash | token → state and note (JSON) of what ended as dead | 30 days after the last one |
@@ -29,10 +30,13 @@ from urllib.parse import quote, unquote
 BUCKETS = 64
 SEQUENCES_PER_BLOCK = 64
 CONTENT_HOUR_S = 3600
+ANY_SPACE = "*"
+"""Stands for every space of a bucket; none is encoded like this."""
 
 LEASES_TTL_MS = 86_400_000
 PRESENCE_TTL_S = 86_400
 FLEET_TTL_S = 90 * 86_400
+TERMS_TTL_S = 86_400
 DEAD_TTL_S = 30 * 86_400
 WORKER_TTL_S = 60
 READY_TTL_S = 60
@@ -61,6 +65,11 @@ def notice_space(group: str) -> str:
 def group_of(space: str) -> str:
     """The group of a space; empty for a private chat."""
     return "" if space.startswith("@") else unquote(space.removeprefix("!"))
+
+
+def account_of(space: str) -> str:
+    """The account of a private chat's space; empty for a group, whose accounts share it."""
+    return unquote(space[1:].partition(",")[0]) if space.startswith("@") else ""
 
 
 class Bucket:
@@ -97,6 +106,7 @@ class Keys:
         self.leases = f"{self.prefix}:{{ctl}}:leases"
         self.presence = f"{self.prefix}:presence:bots"
         self.fleet = f"{self.prefix}:presence:fleet"
+        self.terms = f"{self.prefix}:presence:terms"
 
     def worker(self, shard_id: int) -> str:
         """A worker's published counters."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -73,6 +73,10 @@ class Meters:
         self.forgot = 0
         self.lapses = 0
         self.sends: defaultdict[str, int] = defaultdict(int)
+        self.oddities: dict[str, int] = {}
+        """What protocol ends reported otherwise than they should, by kind."""
+        self.suspects: dict[str, int] = {}
+        """Accounts whose end is found to be at fault now, by fault."""
         self.links = 0
         self.handshakes: defaultdict[str, int] = defaultdict(int)
         self.running = 0
@@ -98,15 +102,32 @@ class Meters:
         self.forgot += 1
 
     def books(self) -> dict[str, Any]:
-        """The process's side of the books, by reason."""
+        """The process's side of the books, by reason.
+
+        `running` is what is held and has not ended: what stays there on an idle worker was lost sight of.
+        """
+        held = self.distinct + self.taken_over - sum(self.outcomes.values()) - sum(self.released.values())
         return {
             "arrived": self.arrived,
-            "refused": {reason.value: count for reason, count in self.refused.items()},
-            "copies": {reason.value: count for reason, count in self.copies.items()},
+            "refused": _by_code(self.refused),
+            "copies": _by_code(self.copies),
             "ignored": self.ignored,
             "distinct": self.distinct,
             "pending": self.pending,
+            "taken_over": self.taken_over,
+            "outcomes": {
+                outcome.value if reason is Reason.OK else f"{outcome}:{reason}": count
+                for (outcome, reason), count in self.outcomes.items()
+            },
+            "released": _by_code(self.released),
+            "running": max(0, held),
+            "standby": self.standby,
+            "orphans": _by_code(self.orphans),
         }
+
+
+def _by_code(counts: Mapping[Reason, int]) -> dict[str, int]:
+    return {reason.value: count for reason, count in counts.items()}
 
 
 def _counter(name: str, text: str, rows: Iterable[tuple[list[str], float]], labels: list[str]) -> CounterMetricFamily:
@@ -196,6 +217,18 @@ class MeterCollector(Collector):
             [([result], float(count)) for result, count in meters.sends.items()],
             ["result"],
         )
+        yield _counter(
+            "pallas_identity_oddities",
+            "What protocol ends reported otherwise than they should, by kind",
+            [([kind], float(count)) for kind, count in meters.oddities.items()],
+            ["kind"],
+        )
+        suspects = GaugeMetricFamily(
+            "pallas_identity_suspects", "Accounts whose end is found to be at fault now", labels=["fault"]
+        )
+        for fault, number in meters.suspects.items():
+            suspects.add_metric([fault], number)
+        yield suspects
         yield GaugeMetricFamily("pallas_link_open", "Open links", value=meters.links)
         yield GaugeMetricFamily("pallas_ingress_pending", "Messages Redis has not decided yet", value=meters.pending)
         yield GaugeMetricFamily("pallas_handler_running", "Handlers that run now", value=meters.running)

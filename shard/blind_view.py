@@ -6,7 +6,7 @@ Commands print what they know without Redis either way, so "nothing runs here" i
 from __future__ import annotations
 
 from pallas.errors import RedisUnavailable
-from shard.view import Books, BotRow, Readiness, ShardRow
+from shard.view import Books, BotRow, DeadRow, Readiness, ShardRow
 
 
 class BlindView:
@@ -22,6 +22,9 @@ class BlindView:
         raise RedisUnavailable(self._why)
 
     async def books(self) -> Books:
+        raise RedisUnavailable(self._why)
+
+    async def dead(self) -> list[DeadRow]:
         raise RedisUnavailable(self._why)
 
     async def ready(self) -> Readiness:

@@ -11,18 +11,22 @@ from typing import Any
 
 from pallas.addresses import reachable
 from pallas.untrusted import visible
+from shard.conduct import read_conduct
 from shard.view import (
     Books,
     BotReason,
     BotRow,
     BotState,
     Counters,
+    DeadRow,
     EndedBook,
     ShardRow,
     ShardState,
     WorkerBook,
 )
 
+DEAD_LISTED = 20
+"""So many of the dead stand beside the books; all of them are `dead_json`'s."""
 _LONGEST_ADDRESS = 255
 _WORST_FIRST = {state: rank for rank, state in enumerate((BotState.OFFLINE, BotState.UNKNOWN, BotState.ONLINE))}
 
@@ -48,8 +52,8 @@ def shards_json(rows: Sequence[ShardRow], onebot_path: str) -> dict[str, object]
     return {"shards": [_shard_json(row, onebot_path) for row in ordered]}
 
 
-def books_json(books: Books) -> dict[str, object]:
-    """Both sides of the ledger, per worker and in all."""
+def books_json(books: Books, dead: Sequence[DeadRow] = ()) -> dict[str, object]:
+    """Both sides of the ledger, per worker and in all, and the latest of what is kept of the dead, latest first."""
     return {
         "as_of": books.as_of,
         "balanced": books.balanced,
@@ -61,7 +65,14 @@ def books_json(books: Books) -> dict[str, object]:
             for book in books.workers
         ],
         "ended": _ended_json(books.ended),
+        "dead_kept": len(dead),
+        "dead_listed": [_dead_json(row) for row in dead[:DEAD_LISTED]],
     }
+
+
+def dead_json(dead: Sequence[DeadRow], limit: int | None = None) -> dict[str, object]:
+    """What is kept of the messages that ended as dead, latest first; `total` counts also those past `limit`."""
+    return {"total": len(dead), "dead": [_dead_json(row) for row in dead[:limit]]}
 
 
 def counters_json(counters: Counters) -> dict[str, object]:
@@ -73,9 +84,19 @@ def counters_json(counters: Counters) -> dict[str, object]:
         "ignored": counters.ignored,
         "distinct": counters.distinct,
         "pending": counters.pending,
+        "taken_over": counters.taken_over,
+        "outcomes": sum(counters.outcomes.values()),
+        "released": sum(counters.released.values()),
+        "running": counters.running,
+        "standby": counters.standby,
+        "orphans": sum(counters.orphans.values()),
         "refused_by": dict(counters.refused),
         "copies_by": dict(counters.copies),
+        "outcomes_by": dict(counters.outcomes),
+        "released_by": dict(counters.released),
+        "orphans_by": dict(counters.orphans),
         "difference": counters.difference,
+        "held_difference": counters.held_difference,
     }
 
 
@@ -105,6 +126,7 @@ def bots_from(body: Mapping[str, Any]) -> list[BotRow]:
             last_seen_at=_number(row["last_seen_at"]),
             last_event_at=_number(row["last_event_at"]),
             last_sent_at=_number(row["last_sent_at"]),
+            conduct=read_conduct(row.get("conduct")),
         )
         for row in body["bots"]
     ]
@@ -148,9 +170,27 @@ def books_from(body: Mapping[str, Any]) -> Books:
             dropped=_by_reason(ended["dropped_by"]),
             dead=_by_reason(ended["dead_by"]),
             open=int(ended["open"]),
+            off=int(ended["off"]),
         ),
         unaccounted=int(body["unaccounted"]),
     )
+
+
+def dead_from(body: Mapping[str, Any]) -> list[DeadRow]:
+    """The rows of `dead_json`. Raises KeyError, TypeError or ValueError where it is something else."""
+    return [
+        DeadRow(
+            at=float(row["at"]),
+            reason=str(row["reason"]),
+            cause=str(row["cause"]),
+            group_id=str(row["group_id"]),
+            shard_id=str(row["shard_id"]),
+            epoch=int(row["epoch"]),
+            bot_id=str(row["bot_id"]),
+            handler=str(row["handler"]),
+        )
+        for row in body["dead"]
+    ]
 
 
 def _bot_json(row: BotRow) -> dict[str, object]:
@@ -171,6 +211,7 @@ def _bot_json(row: BotRow) -> dict[str, object]:
         "last_seen_at": row.last_seen_at,
         "last_event_at": row.last_event_at,
         "last_sent_at": row.last_sent_at,
+        "conduct": dict(row.conduct),
     }
 
 
@@ -194,6 +235,19 @@ def _shard_json(row: ShardRow, onebot_path: str) -> dict[str, object]:
     }
 
 
+def _dead_json(row: DeadRow) -> dict[str, object]:
+    return {
+        "at": row.at,
+        "reason": row.reason,
+        "cause": visible(row.cause),
+        "group_id": visible(row.group_id),
+        "shard_id": visible(row.shard_id),
+        "epoch": row.epoch,
+        "bot_id": visible(row.bot_id),
+        "handler": visible(row.handler),
+    }
+
+
 def _ended_json(ended: EndedBook) -> dict[str, object]:
     return {
         "distinct": ended.distinct,
@@ -206,6 +260,7 @@ def _ended_json(ended: EndedBook) -> dict[str, object]:
         "dropped_by": dict(ended.dropped),
         "dead_by": dict(ended.dead),
         "difference": ended.difference,
+        "off": ended.off,
     }
 
 
@@ -217,6 +272,12 @@ def _counters_from(row: Mapping[str, Any]) -> Counters:
         ignored=int(row["ignored"]),
         distinct=int(row["distinct"]),
         pending=int(row["pending"]),
+        taken_over=int(row["taken_over"]),
+        outcomes=_by_reason(row["outcomes_by"]),
+        released=_by_reason(row["released_by"]),
+        running=int(row["running"]),
+        standby=int(row["standby"]),
+        orphans=_by_reason(row["orphans_by"]),
     )
 
 

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 from pallas.errors import PallasError, RedisUnavailable
 from pallas.untrusted import visible
 from shard.endpoints import Endpoint
-from shard.facts import books_from, bots_from, shards_from
+from shard.facts import books_from, bots_from, dead_from, shards_from
 from shard.local_http import Answer, get
-from shard.view import Books, BotRow, Readiness, ShardRow
+from shard.view import Books, BotRow, DeadRow, Readiness, ShardRow
 
 T = TypeVar("T")
 
@@ -45,6 +45,9 @@ class HubView:
 
     async def books(self) -> Books:
         return await self._read("books", books_from)
+
+    async def dead(self) -> list[DeadRow]:
+        return await self._read("dead", dead_from)
 
     async def ready(self) -> Readiness:
         answer = await self._ask("/readyz", {})

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+from dataclasses import replace
 from typing import Any
 
 import structlog
 
 from pallas.clock import Clock
-from pallas.errors import RedisError
-from pallas.keys import BUCKETS, READY_TTL_S, Keys, group_of
+from pallas.errors import RedisError, ReplyError
+from pallas.keys import BUCKETS, READY_TTL_S, Keys, account_of, group_of
 from pallas.model import Reason
 from pallas.redis import Redis, script
+from shard.conduct import read_conduct
 from shard.presence import Presence, read_presence
 from shard.registry import read_lease
 from shard.view import (
@@ -82,10 +85,12 @@ class RedisView:
         published = await self._published(live)
         epochs = {epoch for epoch, _, _ in live.values()}
         counts: dict[str, int] = {}
-        is_open = orphaned = 0
+        is_open = orphaned = off = 0
         for flat, number, tokens in answers:
-            for name, count in zip(flat[::2], flat[1::2], strict=True):
-                counts[name.decode()] = counts.get(name.decode(), 0) + int(count)
+            here = {name.decode(): int(count) for name, count in zip(flat[::2], flat[1::2], strict=True)}
+            for name, count in here.items():
+                counts[name] = counts.get(name, 0) + count
+            off += abs(_ended(here, number).difference)
             is_open += number
             orphaned += sum(int.from_bytes(token[2:6], "big") not in epochs for token in tokens)
         workers = tuple(
@@ -93,14 +98,32 @@ class RedisView:
             for shard, lease in sorted(live.items())
             if published.get(shard, {}).get("epoch") == lease[0]
         )
-        return Books(self._clock.wall_s(), workers, _ended(counts, is_open), orphaned)
+        return Books(self._clock.wall_s(), workers, replace(_ended(counts, is_open), off=off), orphaned)
 
     async def dead(self) -> list[DeadRow]:
-        """What ended as dead and is kept in the list, the latest first."""
+        """What ended as dead and is kept in the list, the latest first; what is no row of ours is passed over."""
         keys = [self._keys.bucket_keys(number).dead for number in range(BUCKETS)]
-        answers = await asyncio.gather(*(self._redis.execute("HVALS", key) for key in keys))
-        rows = [_dead(value) for values in answers for value in values]
+        answers = await asyncio.gather(*(self._redis.execute("HVALS", key) for key in keys), return_exceptions=True)
+        rows: list[DeadRow] = []
+        for key, answer in zip(keys, answers, strict=True):
+            if isinstance(answer, ReplyError):
+                # A foreign value in one bucket's place must not hide the others.
+                _log.warning("dead.foreign_value", key=key, error=str(answer))
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                rows += self._dead_of(key, answer)
         return sorted(rows, key=lambda row: -row.at)
+
+    @staticmethod
+    def _dead_of(key: str, values: list[bytes]) -> list[DeadRow]:
+        rows = []
+        for value in values:
+            try:
+                rows.append(_dead(value))
+            except (ValueError, TypeError):
+                _log.warning("dead.foreign_value", key=key)
+        return rows
 
     async def ready(self) -> Readiness:
         """One scripted write, timed."""
@@ -140,6 +163,7 @@ class RedisView:
             last_seen_at=presence.seen_at,
             last_event_at=record.get("last_event_at") or None,
             last_sent_at=record.get("last_sent_at") or None,
+            conduct=read_conduct(record.get("conduct")),
         )
 
     async def _now(self) -> float:
@@ -175,18 +199,23 @@ def _json(value: bytes) -> dict[str, Any]:
 
 
 def _dead(value: bytes) -> DeadRow:
+    """The row that `pallas.endings.abandoning` wrote. Raises ValueError or TypeError on foreign data."""
     note = _json(value[1:])
-    space = str(note.get("space") or "")
+    if value[:1] not in {b"c", b"e"} or not note:
+        raise ValueError("no row of a message that ended as dead")
+    space, at = str(note.get("space") or ""), float(note.get("at") or 0)
+    if not math.isfinite(at):
+        raise ValueError("no time")
     return DeadRow(
-        at=float(note.get("at") or 0),
+        at=at,
         reason=(Reason.SENT_UNKNOWN if value[:1] == b"e" else Reason.HOLDER_LOST).value,
         cause=str(note.get("cause") or ""),
-        space=space,
         group_id=group_of(space),
         shard_id=str(note.get("shard_id") or ""),
         epoch=int(note.get("epoch") or 0),
-        bot_id=str(note.get("bot_id") or ""),
+        bot_id=str(note.get("bot_id") or account_of(space)),
         handler=str(note.get("handler") or ""),
+        space=space,
     )
 
 
@@ -199,6 +228,12 @@ def _counters(published: dict[str, Any]) -> Counters:
         ignored=int(books.get("ignored", 0)),
         distinct=int(books.get("distinct", 0)),
         pending=int(books.get("pending", 0)),
+        taken_over=int(books.get("taken_over", 0)),
+        outcomes=books.get("outcomes", {}),
+        released=books.get("released", {}),
+        running=int(books.get("running", 0)),
+        standby=int(books.get("standby", 0)),
+        orphans=books.get("orphans", {}),
     )
 
 

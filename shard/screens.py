@@ -1,23 +1,23 @@
-"""What `pallas status`, `bots` and `books` print: pure functions from what was seen to lines.
+"""What `pallas status`, `bots`, `books` and `dead list` print: pure functions from what was seen to lines.
 
 The verdict comes first and is one sentence. Text from outside is made harmless and bounded before it is printed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 
 from pallas.untrusted import visible
+from shard.book_lines import BookLines
+from shard.dead_lines import DeadLines
 from shard.facts import connect_url, counts_json, worst_first
 from shard.health import Process
 from shard.table import Cell, Ink, Tone, cut, table
-from shard.view import Books, BotReason, BotRow, BotState, Counters, ShardRow, ShardState
+from shard.view import Books, BotReason, BotRow, BotState, DeadRow, ShardRow, ShardState
 from shard.words import Catalogue
 
-_MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 _NICKNAME_CELLS = 20
 _NAME_CELLS = 32
 _STATE_TONES = {BotState.ONLINE: Tone.GOOD, BotState.OFFLINE: Tone.BAD, BotState.UNKNOWN: Tone.WARNING}
@@ -34,6 +34,8 @@ class Seen:
     bots: Sequence[BotRow] | None = None
     shards: Sequence[ShardRow] | None = None
     books: Books | None = None
+    dead: Sequence[DeadRow] | None = None
+    """Latest first."""
     blind: str = ""
     """Why the deployment could not be read; empty where it could."""
     nothing: bool = False
@@ -59,7 +61,7 @@ class Screen:
             if any(row.state is not BotState.ONLINE for row in seen.bots):
                 lines.append("  " + text("status.accounts.look"))
         if seen.books is not None:
-            lines += ["", text("books.title"), *self._equations(seen.books.total, seen.books)]
+            lines += ["", text("books.title"), *BookLines(self.words, self.ink).equations(seen.books)]
         return lines
 
     def bots(self, seen: Seen) -> list[str]:
@@ -75,26 +77,21 @@ class Screen:
         return [self._verdict(seen), "", *table(head, rows, self.ink)]
 
     def books(self, seen: Seen) -> list[str]:
-        """Both sides of the ledger as equations, and what to do where one does not hold."""
-        books, text = seen.books, self.words.text
-        if books is None:
+        """Both sides of the ledger as equations, and the latest messages that ended as dead."""
+        if seen.books is None:
             return [self._verdict(seen)]
-        verdict = text("books.balanced") if books.balanced else text("books.unbalanced", difference=books.difference)
-        verdict = f"{verdict} ✓" if books.balanced else f"{verdict} ✗"
-        shown = self.ink.paint(verdict, Tone.GOOD if books.balanced else Tone.BAD)
-        lines = [text("books.as_of", time=_clock_time(books.as_of), verdict=shown), ""]
-        for book in books.workers:
-            title = text("books.worker", shard=visible(book.shard_id), epoch=book.epoch)
-            lines += [title, self._arrived(book.counters), *self._reasons(book.counters), ""]
-        if len(books.workers) != 1:
-            lines += [text("books.all"), self._arrived(books.total), ""]
-        ended = books.ended
-        lines += ["Redis", self._ended(books)]
-        for kind, by in (("yielded", ended.yielded), ("dropped", ended.dropped), ("dead", ended.dead)):
-            lines += self._by(kind, by)
-        if books.unaccounted:
-            lines += ["", self.ink.paint(text("books.unaccounted", unaccounted=books.unaccounted), Tone.WARNING)]
-        return lines + self._advice(books)
+        ledger = BookLines(self.words, self.ink)
+        lines = ledger.whole(seen.books)
+        if seen.dead:
+            counted = sum(seen.books.ended.dead.values())
+            lines += ["", *DeadLines(self.words, self.ink).latest(seen.dead, counted, seen.as_of)]
+        return lines + ledger.advice(seen.books)
+
+    def dead(self, seen: Seen) -> list[str]:
+        """Every message that is kept of those that ended as dead."""
+        if seen.dead is None:
+            return [self._verdict(seen)]
+        return DeadLines(self.words, self.ink).whole(seen.dead, seen.as_of)
 
     def _verdict(self, seen: Seen) -> str:
         text = self.words.text
@@ -178,7 +175,7 @@ class Screen:
                 self._ms(row.redis_rtt_ms),
                 cut(visible(row.app), _NAME_CELLS),
                 visible(row.version),
-                "—" if row.state is ShardState.LAPSED else self._age(row.started_at, seen.as_of),
+                "—" if row.state is ShardState.LAPSED else self.words.age(row.started_at, seen.as_of),
             )
             for row in sorted(shards, key=lambda row: (len(row.shard_id), row.shard_id))
         ]
@@ -203,82 +200,10 @@ class Screen:
             Cell(state, _STATE_TONES[row.state]),
             visible(row.shard_id) or "—",
             cut(end, _NAME_CELLS),
-            self._age(row.last_event_at, now_s),
+            self.words.age(row.last_event_at, now_s),
             says,
-            self._age(row.last_sent_at, now_s),
+            self.words.age(row.last_sent_at, now_s),
         )
-
-    def _equations(self, total: Counters, books: Books) -> list[str]:
-        return [self._arrived(total), self._ended(books)]
-
-    def _arrived(self, counters: Counters) -> str:
-        said = self.words.text(
-            "books.arrived",
-            arrived=counters.arrived,
-            refused=sum(counters.refused.values()),
-            copies=sum(counters.copies.values()),
-            ignored=counters.ignored,
-            distinct=counters.distinct,
-        )
-        if counters.pending:
-            said += self.words.text("books.pending", pending=counters.pending)
-        return "  " + self._judged(said, counters.difference)
-
-    def _ended(self, books: Books) -> str:
-        ended = books.ended
-        said = self.words.text(
-            "books.ended",
-            distinct=ended.distinct,
-            handled=ended.handled,
-            yielded=sum(ended.yielded.values()),
-            dropped=sum(ended.dropped.values()),
-            dead=sum(ended.dead.values()),
-            open=ended.open,
-        )
-        return "  " + self._judged(said, ended.difference)
-
-    def _judged(self, equation: str, difference: int) -> str:
-        if difference:
-            return f"{equation}  " + self.ink.paint(f"✗ {difference:+d}", Tone.BAD)
-        return f"{equation}  " + self.ink.paint("✓", Tone.GOOD)
-
-    def _reasons(self, counters: Counters) -> list[str]:
-        return self._by("refused", counters.refused) + self._by("copies", counters.copies)
-
-    def _by(self, kind: str, by: Mapping[str, int]) -> list[str]:
-        counted = sorted(
-            ((count, reason) for reason, count in by.items() if count), key=lambda each: (-each[0], each[1])
-        )
-        if not counted:
-            return []
-        text = self.words.text
-        items = [text("list.item", name=self.words.code("reason", reason), count=count) for count, reason in counted]
-        said = text("books.by", column=text(f"books.{kind}"), reasons=text("list.joint").join(items))
-        return ["    " + self.ink.paint(said, Tone.QUIET)]
-
-    def _advice(self, books: Books) -> list[str]:
-        text, lines = self.words.text, []
-        off = [book for book in books.workers if book.counters.difference]
-        if off:
-            names = [text("books.worker", shard=visible(book.shard_id), epoch=book.epoch) for book in off]
-            lines += ["", "→ " + text("books.off.workers", names=text("verdict.joint").join(names))]
-        if books.ended.difference:
-            lines += ["", "→ " + text("books.off.redis")]
-        return lines
-
-    def _age(self, then_s: float | None, now_s: float) -> str:
-        if then_s is None:
-            return "—"
-        age = max(0, int(now_s - then_s))
-        unit, size = next(
-            (each for each in (("days", _DAY_S), ("hours", _HOUR_S), ("minutes", _MINUTE_S)) if age >= 2 * each[1]),
-            ("seconds", 1),
-        )
-        return self.words.text(f"age.{unit}", number=age // size)
 
     def _ms(self, value: float | None) -> str:
         return "—" if value is None else self.words.text("unit.ms", number=f"{value:.1f}")
-
-
-def _clock_time(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s).astimezone().isoformat(sep=" ", timespec="seconds")

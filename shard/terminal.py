@@ -1,4 +1,4 @@
-"""What `pallas status`, `bots` and `books` do: look, and print for a person or a program.
+"""What `pallas status`, `bots`, `books` and `dead list` do: look, and print for a person or a program.
 
 A deployment that cannot be read is an answer too: what is known without Redis is printed, with what to do, and the
 exit code is 1.
@@ -18,7 +18,7 @@ from pallas.clock import Clock
 from pallas.errors import PallasError, RedisError, ReplyUnknown
 from pallas.redact import redact_text
 from shard.blind_view import BlindView
-from shard.facts import books_json, bots_json, counts_json, shards_json
+from shard.facts import books_json, bots_json, counts_json, dead_json, shards_json
 from shard.health import processes
 from shard.screens import Screen, Seen
 from shard.table import Ink
@@ -46,7 +46,7 @@ async def show(
     stream: TextIO | None = None,
     pause_s: float = _PAUSE_S,
 ) -> int:
-    """Print `status`, `bots` or `books` and return the exit code.
+    """Print `status`, `bots`, `books` or `dead` and return the exit code.
 
     `locale` is such as `zh_CN.UTF-8`; `plain` keeps colours away from a terminal too. 1 where the deployment cannot be
     read, or where `books` finds that they do not balance and still do not after `pause_s` three times.
@@ -65,8 +65,8 @@ async def show(
         write(stream, json.dumps(_json(what, seen, problem), ensure_ascii=False))
     else:
         screen = Screen(terminal_words(locale), Ink(colour=stream.isatty() and not plain))
-        lines = {"status": screen.status, "bots": screen.bots, "books": screen.books}[what](seen)
-        write(stream, "\n".join(lines))
+        drawn = {"status": screen.status, "bots": screen.bots, "books": screen.books, "dead": screen.dead}[what]
+        write(stream, "\n".join(drawn(seen)))
     unbalanced = what == "books" and seen.books is not None and not seen.books.balanced
     return _FAILED if problem is not None or unbalanced else 0
 
@@ -79,12 +79,15 @@ def write(stream: TextIO, text: str) -> None:
 
 
 async def _looked(what: str, view: ClusterView, seen: Seen, pause_s: float) -> Seen:
+    if what == "dead":
+        return replace(seen, dead=await _patiently(view.dead, pause_s))
     if what == "books":
-        return replace(seen, books=await _settled_books(view, pause_s))
+        books = await _settled_books(view, pause_s)
+        return replace(seen, books=books, dead=await _patiently(view.dead, pause_s))
     bots = await _patiently(view.bots, pause_s)
     shards = await _patiently(view.shards, pause_s)
-    books = await _settled_books(view, pause_s) if what == "status" else None
-    return replace(seen, bots=bots, shards=shards, books=books)
+    settled = await _settled_books(view, pause_s) if what == "status" else None
+    return replace(seen, bots=bots, shards=shards, books=settled)
 
 
 async def _settled_books(view: ClusterView, pause_s: float) -> Books:
@@ -124,6 +127,8 @@ def _json(what: str, seen: Seen, problem: PallasError | None) -> dict[str, Any]:
                 found["books"] = books_json(seen.books)
         case "bots":
             found |= bots_json(seen.bots or ())
+        case "dead":
+            found |= dead_json(seen.dead or ())
         case _ if seen.books is not None:
-            found |= books_json(seen.books)
+            found |= books_json(seen.books, seen.dead or ())
     return found

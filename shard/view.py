@@ -63,6 +63,8 @@ class BotRow:
     last_event_at: float | None
     last_sent_at: float | None
     """The last send that the end confirmed."""
+    conduct: Mapping[str, object] = field(default_factory=dict)
+    """How its end behaves, as `shard.conduct` counts and judges it; empty where that is not known."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -76,12 +78,30 @@ class Counters:
     distinct: int = 0
     pending: int = 0
     """Reports whose claim is not decided yet."""
+    taken_over: int = 0
+    """Messages whose holder had died, or had given them back, and that this worker took."""
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    """How the messages that this worker held ended: `handled`, `dropped:handler_error` …"""
+    released: Mapping[str, int] = field(default_factory=dict)
+    """Messages given back unbegun."""
+    running: int = 0
+    """Messages that it holds and that have not ended."""
+    standby: int = 0
+    """Messages of other workers that it stands by for now."""
+    orphans: Mapping[str, int] = field(default_factory=dict)
+    """Open messages of dead workers that it ended."""
 
     @property
     def difference(self) -> int:
         """Reports that are in no column; 0 where the worker's book balances."""
         refused, copies = sum(self.refused.values()), sum(self.copies.values())
         return self.arrived - refused - copies - self.ignored - self.distinct - self.pending
+
+    @property
+    def held_difference(self) -> int:
+        """Messages it held that neither ended nor are in its hands; 0 where that balances."""
+        gone = sum(self.outcomes.values()) + sum(self.released.values())
+        return self.distinct + self.taken_over - gone - self.running
 
     def plus(self, other: Counters) -> Counters:
         """The two books added, column by column."""
@@ -92,6 +112,12 @@ class Counters:
             ignored=self.ignored + other.ignored,
             distinct=self.distinct + other.distinct,
             pending=self.pending + other.pending,
+            taken_over=self.taken_over + other.taken_over,
+            outcomes=_added(self.outcomes, other.outcomes),
+            released=_added(self.released, other.released),
+            running=self.running + other.running,
+            standby=self.standby + other.standby,
+            orphans=_added(self.orphans, other.orphans),
         )
 
 
@@ -137,6 +163,13 @@ class EndedBook:
     dropped: Mapping[str, int] = field(default_factory=dict)
     dead: Mapping[str, int] = field(default_factory=dict)
     open: int = 0
+    off: int = 0
+    """Differences of the buckets, added without their signs: what is missing in one must not hide behind another."""
+
+    @property
+    def unbalanced(self) -> int:
+        """How far the book is from balancing, wherever the difference stands."""
+        return max(abs(self.difference), self.off)
 
     @property
     def difference(self) -> int:
@@ -153,7 +186,7 @@ class Books:
     workers: tuple[WorkerBook, ...]
     ended: EndedBook
     unaccounted: int
-    """At most this many reports were taken by processes that died before they could say what became of them."""
+    """Open messages that no live worker holds: until another takes them over or ends them."""
 
     @property
     def total(self) -> Counters:
@@ -166,7 +199,8 @@ class Books:
     @property
     def difference(self) -> int:
         """How far the books are from balancing; differences of opposite sign do not cancel out."""
-        return sum(abs(book.counters.difference) for book in self.workers) + abs(self.ended.difference)
+        counters = [book.counters for book in self.workers]
+        return sum(abs(each.difference) + abs(each.held_difference) for each in counters) + self.ended.unbalanced
 
     @property
     def balanced(self) -> bool:
@@ -184,15 +218,15 @@ class DeadRow:
     """`holder_lost`: nobody began to answer it; `sent_unknown`: an answer was begun and may have arrived."""
     cause: str
     """`holder_died`: its worker's lease lapsed; `no_answer`: its worker heard no answer to what it had sent."""
-    space: str
-    """The key part it was claimed under."""
     group_id: str
     """Empty for a private message."""
     shard_id: str
     epoch: int
     bot_id: str
-    """The account that was to answer; empty where its worker could not say."""
+    """The account that was to answer; empty where nobody can say."""
     handler: str
+    space: str = ""
+    """The key part it was claimed under; the hub does not tell it, for a private chat's names a person."""
 
 
 @dataclass(slots=True, frozen=True)

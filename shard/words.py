@@ -16,6 +16,7 @@ from pallas.untrusted import visible
 LANGUAGES = ("en", "zh-CN")
 DEFAULT_LANGUAGE = LANGUAGES[0]
 
+_UNITS = (("days", 86_400), ("hours", 3600), ("minutes", 60))
 _LOCALE_NAMES = ("LC_ALL", "LC_MESSAGES", "LANG")
 
 
@@ -29,6 +30,14 @@ class Catalogue:
     def text(self, key: str, **fields: object) -> str:
         """The sentence of `key` with `{fields}` filled in; `KeyError` where there is none."""
         return self.words[key].format(**fields)
+
+    def age(self, then_s: float | None, now_s: float) -> str:
+        """How long ago that was, in one unit; `—` where it never was."""
+        if then_s is None:
+            return "—"
+        age = max(0, int(now_s - then_s))
+        unit, size = next((each for each in _UNITS if age >= 2 * each[1]), ("seconds", 1))
+        return self.text(f"age.{unit}", number=age // size)
 
     def code(self, kind: str, code: str) -> str:
         """The words of a stable code of this kind (`reason`, `state`, `end` …), or the code itself."""

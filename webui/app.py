@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
-from webui import books, bots, health, shards, signin
+from webui import books, bots, dead, health, shards, signin
 from webui.answers import error
 from webui.guard import Guard
 from webui.pages import Pages, wants_html
@@ -55,6 +55,7 @@ def create_app(
     app.include_router(bots.routes(readings, pages))
     app.include_router(shards.routes(readings, onebot_path))
     app.include_router(books.routes(readings))
+    app.include_router(dead.routes(readings, pages))
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"), name="static")
 
     @app.exception_handler(HTTPException)
@@ -62,7 +63,7 @@ def create_app(
         code = _KNOWN_REFUSALS.get(problem.status_code, "bad_request")
         if wants_html(request):
             return pages.refusal(request, problem.status_code, code)
-        hint = "Paths begin with /api/v1/: bots, shards, books."
+        hint = "Paths begin with /api/v1/: bots, shards, books, dead."
         return error(problem.status_code, code, str(problem.detail), hint, headers=problem.headers)
 
     return app

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from pallas.clock import Clock
-    from shard.view import Books, BotRow, ClusterView, Readiness, ShardRow
+    from shard.view import Books, BotRow, ClusterView, DeadRow, Readiness, ShardRow
 
 T = TypeVar("T")
 
@@ -58,11 +58,15 @@ class Reading(Generic[T]):
         self._tried_at: float | None = None
         self._look: Look[T] = Look(value=None, as_of=None, blind_since=None)
 
-    async def look(self) -> Look[T]:
-        """What is there now, or what was there and since when it cannot be seen; never raises `RedisError`."""
+    async def look(self, share_s: float | None = None) -> Look[T]:
+        """What is there now, or what was there and since when it cannot be seen; never raises `RedisError`.
+
+        `share_s` is for those who are content with an older answer.
+        """
+        share_s = self._share_s if share_s is None else share_s
         # A failure is shared as well: a queue of readers must not wait out the limit one after the other.
         async with self._turn:
-            if self._tried_at is None or self._clock.mono() - self._tried_at >= self._share_s:
+            if self._tried_at is None or self._clock.mono() - self._tried_at >= share_s:
                 self._look = await self._read_once()
                 self._tried_at = self._clock.mono()
             return self._look
@@ -93,6 +97,7 @@ class Readings:
         self.bots: Reading[list[BotRow]] = Reading("bots", view.bots, clock)
         self.shards: Reading[list[ShardRow]] = Reading("shards", view.shards, clock)
         self.books: Reading[Books] = Reading("books", view.books, clock)
+        self.dead: Reading[list[DeadRow]] = Reading("dead", view.dead, clock)
         self.ready: Reading[Readiness] = Reading("ready", view.ready, clock)
 
 

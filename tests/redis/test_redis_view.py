@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -245,6 +246,17 @@ async def test_a_server_that_answers_ping_but_takes_no_writes_is_not_ready(
         assert await client.execute("PING") == b"PONG"
         readiness = await view_of(client).ready()
     assert (readiness.ready, readiness.reason) == (False, "redis_unavailable")
+
+
+async def test_who_was_idle_is_ready_again_as_soon_as_the_server_is(new_valkey: Callable[..., ValkeyProcess]) -> None:
+    server = new_valkey()
+    async with opened(server.url) as client:
+        view = view_of(client)
+        for _ in range(3):
+            assert (await view.ready()).ready
+            await asyncio.to_thread(server.kill)
+            await asyncio.to_thread(server.start)
+        assert (await view.ready()).ready
 
 
 async def test_the_fleet_is_what_is_configured_connected_here_or_announced_elsewhere(client: Redis) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer
 
-from pallas import cli
+from pallas import cli, keys
 from pallas.app import App
 from pallas.metrics import MeterCollector, Meters, exposition
 from pallas.model import ActionReply, Reason
@@ -21,7 +21,9 @@ from pallas.onebot.verdict import is_unknown
 from pallas.settings import describe
 from pallas.settings_names import retired
 from pallas.testing import TestBot
+from shard.facts import counters_json, dead_json
 from shard.pipeline import Pipeline
+from shard.view import Counters, DeadRow
 from tests.support.tree import ROOT, project_files
 
 PAGES = [ROOT / path for path in project_files() if path.suffix == ".md"]
@@ -60,30 +62,59 @@ def test_every_setting_that_a_page_names_exists() -> None:
 
 
 def test_every_option_that_a_page_gives_to_a_command_exists() -> None:
-    group = typer.main.get_group(cli.cli)
-    options = {
-        name: {flag for param in command.params for flag in param.opts} for name, command in group.commands.items()
-    }
+    options = options_of(typer.main.get_group(cli.cli))
+    assert "dead list" in options
     wrong = [
         (page, command, option)
         for page, text in TEXTS.items()
-        for command, rest in re.findall(r"\bpallas ([a-z]+)((?: [^\n`|;&]+)?)", text)
-        if command in options
-        for option in re.findall(r"(?<!\S)(--[a-z-]+)", rest)
+        for words in re.findall(r"\bpallas ([a-z]+(?: [^\n`|;&]+)?)", text)
+        for command in [next((name for name in options if f"{words} ".startswith(f"{name} ")), "")]
+        if command
+        for option in re.findall(r"(?<!\S)(--[a-z-]+)", words)
         if option not in options[command]
     ]
     assert wrong == []
 
 
+def test_every_command_that_a_page_names_within_a_group_exists() -> None:
+    group = typer.main.get_group(cli.cli)
+    groups = {name.split()[0]: set[str]() for name in options_of(group) if " " in name}
+    for name, words in groups.items():
+        words |= {each.split()[1] for each in options_of(group) if each.startswith(f"{name} ")}
+    named = {
+        (page, name, word)
+        for page, text in TEXTS.items()
+        for name, word in re.findall(rf"\bpallas ({'|'.join(groups)}) ([a-z-]+)", text)
+    }
+    assert {row for row in named if row[2] not in groups[row[1]]} == set()
+
+
+def options_of(group: Any, before: str = "") -> dict[str, set[str]]:
+    """The options of every command, under all its words: `bots`, `dead list` …"""
+    found: dict[str, set[str]] = {}
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            found |= options_of(command, f"{before}{name} ")
+        else:
+            found[before + name] = {flag for param in command.params for flag in param.opts}
+    return found
+
+
 @pytest.mark.parametrize("page", ["docs/architecture.md", "docs/zh-CN/architecture.md"])
 def test_steps_of_the_pipeline_stand_in_the_architecture_in_their_order(page: str) -> None:
     source = inspect.getsource(Pipeline.__init__)
-    steps = [
-        step
-        for name in ("_message_door", "_way")
-        for step in re.findall(r"self\.(_\w+)", re.findall(rf"self\.{name} = \((.*?)\)", source, re.DOTALL)[0])
-    ]
+
+    def steps_of(name: str) -> list[str]:
+        (listed,) = re.findall(rf"self\.{name} = \((.*?)\)", source, re.DOTALL)
+        return [
+            step
+            for spread, named in re.findall(r"(\*?)self\.(_\w+)", listed)
+            for step in (steps_of(named) if spread else [named])
+        ]
+
+    steps = steps_of("_message_door") + steps_of("_way")
     assert len(steps) == 8
+    assert steps[-len(steps_of("_lanes")) :] == steps_of("_lanes"), "a take-over goes the end of the way"
     shown = re.findall(r"^ +(_[a-z_]+) {2,}\S", TEXTS[page], re.MULTILINE)
     assert shown == steps
 
@@ -92,6 +123,37 @@ def test_every_reason_code_and_refusal_is_explained() -> None:
     codes = set(re.findall(r"`([a-z0-9_]+)`", PROTOCOL))
     assert {reason.value for reason in Reason} - codes == set()
     assert {refusal.value for refusal in Refusal} - codes == set()
+
+
+def test_keys_of_the_protocol_are_those_that_are_written() -> None:
+    row = re.compile(r"^\| `(\{p\}[^`]*)` \| (\w+) \|", re.MULTILINE)
+    assert row.findall(PROTOCOL) == row.findall(str(keys.__doc__))
+
+
+def test_scripts_of_the_protocol_are_those_that_there_are() -> None:
+    scripts = sorted(path.stem for path in (ROOT / "pallas/redis/lua").glob("*.lua"))
+    prefixes = {name.partition("_")[0] for name in scripts}
+    shown = re.findall(rf"^\| `((?:{'|'.join(prefixes)})_\w+)` \|", PROTOCOL, re.MULTILINE)
+    assert sorted(shown) == scripts
+
+
+def test_fields_of_the_api_that_the_protocol_lists_are_those_of_the_answers() -> None:
+    row = DeadRow(1.0, "sent_unknown", "no_answer", "1", "0", 3, "2", "ping")
+    answered = {*counters_json(Counters())}, {*dead_json([row])["dead"][0]}  # type: ignore[index]
+    for about, fields in zip((r"Field of a worker's counters [^\n|]+", "Field"), answered, strict=True):
+        (table,) = re.findall(rf"^\| {about} \| \|\n\|[-|]+\|\n((?:\|.*\n)+)", PROTOCOL, re.MULTILINE)
+        assert {name for first in re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE) for name in codes(first)} == fields
+
+
+def codes(text: str) -> list[str]:
+    return re.findall(r"`([a-z_]+)`", text)
+
+
+def test_every_way_to_be_listed_as_dead_is_explained() -> None:
+    for package in ("pallas", "shard"):
+        for file in (ROOT / package).glob("*.py"):
+            for cause in re.findall(r'cause="(\w+)"', file.read_text("utf-8")):
+                assert cause in codes(PROTOCOL), (file.name, cause)
 
 
 def test_table_of_answers_says_unknown_exactly_where_the_code_does() -> None:
@@ -136,6 +198,12 @@ async def test_bot_of_the_readme_answers_its_command(readme: Any) -> None:
     assert len(await TestBot(app).says(command)) == 1
 
 
+def test_both_pages_of_the_architecture_have_the_same_shape() -> None:
+    english, chinese = (TEXTS[page] for page in ("docs/architecture.md", "docs/zh-CN/architecture.md"))
+    for shape in (r"^## ", r"^```", r"^\| ", r"^- "):
+        assert len(re.findall(shape, english, re.MULTILINE)) == len(re.findall(shape, chinese, re.MULTILINE)), shape
+
+
 def test_both_readmes_have_the_same_shape() -> None:
     english, chinese = (readme.read_text("utf-8") for readme in READMES)
     for shape in (r"^## ", r"^```\w+", r"^\| ", r"^- ", r"^\d\. ", r"\]\((?!docs/)[^)]+\)"):
@@ -150,6 +218,13 @@ def test_every_promise_of_the_readme_links_to_its_test() -> None:
         assert len(promises) >= 8
         for target in re.findall(r"\((tests/[^)]+)\)", "\n".join(promises)):
             assert (ROOT / target).is_file(), target
+
+
+def test_every_promise_of_the_guarantees_links_to_its_test() -> None:
+    text = TEXTS["docs/guarantees.md"]
+    promises = re.findall(r"^\| (P\d|\d) \| (.+) \|$", text, re.MULTILINE)
+    assert [name for name, _ in promises if name.startswith("P")] == [f"P{number}" for number in range(1, 7)]
+    assert [name for name, row in promises if "](../tests/" not in row] == []
 
 
 def test_newcomers_path_names_files_that_exist() -> None:

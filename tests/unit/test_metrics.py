@@ -99,4 +99,25 @@ def test_books_name_every_reason_by_its_code() -> None:
         "ignored": 0,
         "distinct": 0,
         "pending": 1,
+        "taken_over": 0,
+        "outcomes": {},
+        "released": {},
+        "running": 0,
+        "standby": 0,
+        "orphans": {},
     }
+
+
+def test_what_a_worker_holds_is_what_it_won_or_took_less_what_ended_or_went_back() -> None:
+    meters = Meters()
+    meters.distinct, meters.taken_over, meters.standby = 7, 2, 4
+    meters.outcomes[Outcome.HANDLED, Reason.OK] += 3
+    meters.outcomes[Outcome.DEAD, Reason.SENT_UNKNOWN] += 1
+    meters.released[Reason.NO_LINK] += 2
+    meters.orphans[Reason.HOLDER_LOST] += 1
+    books = meters.books()
+    assert books["outcomes"] == {"handled": 3, "dead:sent_unknown": 1}
+    assert (books["released"], books["orphans"]) == ({"no_link": 2}, {"holder_lost": 1})
+    assert (books["running"], books["standby"]) == (3, 4)
+    meters.outcomes[Outcome.HANDLED, Reason.OK] += 9
+    assert meters.books()["running"] == 0, "ends counted twice must show as a difference, not as a negative number"

@@ -1,4 +1,4 @@
-"""What `status`, `bots` and `books` print: a verdict first, in two languages, straight, harmless, never a crash."""
+"""What `status`, `bots`, `books` and `dead list` print: in two languages, straight, harmless, never a crash."""
 
 from __future__ import annotations
 
@@ -16,18 +16,30 @@ import pytest
 from pallas.errors import PallasError, RedisUnavailable, ReplyUnknown
 from shard.blind_view import BlindView
 from shard.endpoints import Endpoint, publish
-from shard.facts import books_from, books_json, bots_from, bots_json, shards_from, shards_json
+from shard.facts import (
+    books_from,
+    books_json,
+    bots_from,
+    bots_json,
+    dead_from,
+    dead_json,
+    shards_from,
+    shards_json,
+)
 from shard.table import Cell, Ink, Tone, cut, padded, table, width
 from shard.terminal import show
 from shard.view import Books, BotReason, BotState, ClusterView, Counters, EndedBook, ShardState, WorkerBook
 from shard.words import language_of, load_words, locale_of, terminal_words
 from tests.support.valkey import free_port
-from tests.web.cluster import Cluster, HandClock, books, bot, shard
+from tests.web.cluster import Cluster, HandClock, books, bot, dead_row, shard
 
 NOW = 1_800_000_000.0
 UNBALANCED = Books(
     as_of=NOW,
-    workers=(WorkerBook("0", 3, Counters(arrived=10, distinct=8)), WorkerBook("1", 4, Counters(arrived=5, distinct=5))),
+    workers=(
+        WorkerBook("0", 3, Counters(arrived=10, distinct=8, running=8)),
+        WorkerBook("1", 4, Counters(arrived=5, distinct=5, outcomes={"handled": 5})),
+    ),
     ended=EndedBook(distinct=13, handled=9, dropped={"overload": 1}, open=0),
     unaccounted=4,
 )
@@ -127,7 +139,9 @@ async def test_a_nickname_cannot_touch_the_terminal(hostile: str, tmp_path: Path
     view = cluster()
     view.change("10001", nickname=hostile, end=hostile, end_version=hostile)
     view.shard_rows[0] = replace(view.shard_rows[0], host=hostile, app=hostile, version=hostile)
-    for what in ("bots", "status"):
+    names = ("cause", "group_id", "shard_id", "bot_id", "handler")
+    view.dead_rows = [dead_row(at=NOW, **dict.fromkeys(names, hostile))]
+    for what in ("bots", "status", "books", "dead"):
         text, _ = await printed(what, view, tmp_path)
         assert {unicodedata.category(char) for char in text.replace("\n", "")} & {"Cc", "Cf", "Cs"} == set()
         assert max(map(len, text.splitlines())) < 400
@@ -162,9 +176,69 @@ async def test_books_that_do_not_balance_say_where_and_what_to_do(tmp_path: Path
     assert "✗ +3" in text
     assert "The counts of worker 0, epoch 3 do not add up" in text
     assert "worker 1, epoch 4 do not" not in text
-    assert "Unaccounted: at most 4" in text
+    assert "Unaccounted for the moment: 4" in text
     assert text.count("→") == 2
     assert code == 1
+
+
+async def test_books_show_what_each_worker_took_over_gave_back_and_has_in_hand(tmp_path: Path) -> None:
+    text, _ = await printed("books", cluster(), tmp_path)
+    assert "Held: distinct 300 + taken over 2 = ended 300 + given back 0 + in hand 2  ✓" in text
+    assert "Held: distinct 925 + taken over 2 = ended 917 + given back 2 + in hand 8  ✓" in text
+    assert "Given back: worker lost its lease 2" in text
+    assert "Ended for dead workers: the worker that held it died 1" in text
+    assert "Standing by for 4 messages" in text
+
+
+async def test_a_message_that_a_worker_lost_sight_of_shows_in_its_book(tmp_path: Path) -> None:
+    view = cluster()
+    worker = WorkerBook("0", 3, Counters(arrived=5, distinct=5, outcomes={"handled": 4}))
+    view.the_books = replace(books(), workers=(worker,), ended=EndedBook(distinct=5, handled=5))
+    text, code = await printed("books", view, tmp_path)
+    assert "= ended 4 + given back 0 + in hand 0  ✗ +1" in text
+    assert "The counts of worker 0, epoch 3 do not add up" in text
+    assert code == 1
+
+
+async def test_buckets_of_redis_that_cancel_out_are_still_off(tmp_path: Path) -> None:
+    view = cluster()
+    view.the_books = replace(books(), ended=replace(books().ended, off=4))
+    text, code = await printed("books", view, tmp_path)
+    assert "✗ ±4" in text
+    assert "What Redis counted does not add up" in text
+    assert code == 1
+
+
+async def test_books_list_the_latest_of_the_dead_and_say_where_the_rest_is(tmp_path: Path) -> None:
+    view = cluster()
+    view.dead_rows = [dead_row(at=NOW - number, handler=f"h{number}") for number in range(12)]
+    view.dead_rows[0] = dead_row(
+        at=NOW, reason="holder_lost", cause="holder_died", group_id="", bot_id="", handler="", shard_id="1"
+    )
+    view.the_books = replace(books(), ended=EndedBook(distinct=925, handled=910, dead={"sent_unknown": 15}))
+    text, code = await printed("books", view, tmp_path)
+    title, _, first, second, *rest = text.partition("Messages that ended")[2].splitlines()
+    assert title.endswith("the latest 10 of 12 kept; `pallas dead list` prints all")
+    assert re.split(r" {2,}", first.strip()) == ["90 s", "not answered: its worker died", "private chat", "—", "—", "1"]
+    assert re.split(r" {2,}", second.strip()) == [
+        *("91 s", "maybe answered: the send was not confirmed", "700100200", "10001", "h1", "0")
+    ]
+    assert (len(rest), rest[-3].split()[-2], rest[-2]) == (10, "h9", "  3 more were counted and are no longer kept")
+    assert rest[-1].startswith("→ Nothing of this is sent again by itself.")
+    assert code == 0
+
+
+@pytest.mark.parametrize(
+    "locale, words", [("en", "maybe answered: the send was not"), ("zh_CN.UTF-8", "可能已回复：发送未获确认")]
+)
+async def test_the_list_of_the_dead_is_whole_in_both_languages(locale: str, words: str, tmp_path: Path) -> None:
+    view = cluster()
+    view.dead_rows = [dead_row(at=NOW - number) for number in range(300)]
+    text, code = await printed("dead", view, tmp_path, locale=locale)
+    assert (text.count(words), code) == (300, 0)
+    assert len({width(line[: line.index("700100200")]) for line in text.splitlines() if words in line}) == 1
+    view.dead_rows = []
+    assert len((await printed("dead", view, tmp_path, locale=locale))[0].splitlines()) == 1
 
 
 async def test_a_message_between_two_readings_is_no_imbalance(tmp_path: Path) -> None:
@@ -189,7 +263,7 @@ async def test_one_late_reply_is_asked_again(tmp_path: Path) -> None:
     assert (await printed("books", Late(), tmp_path))[1] == 0
 
 
-@pytest.mark.parametrize("what", ["status", "bots", "books"])
+@pytest.mark.parametrize("what", ["status", "bots", "books", "dead"])
 async def test_a_redis_that_is_away_is_an_answer(what: str, tmp_path: Path) -> None:
     view = cluster()
     view.broken = RedisUnavailable("cannot connect to redis://:hunter2hunter2@127.0.0.1:1/0")
@@ -225,10 +299,14 @@ async def test_nothing_running_is_said_in_the_persons_language(locale: str, star
 
 async def test_json_has_the_field_names_of_the_hub(tmp_path: Path) -> None:
     view = cluster()
+    view.dead_rows = [dead_row(at=NOW - number) for number in range(30)]
     text, _ = await printed("bots", view, tmp_path, as_json=True)
     assert json.loads(text) == {"as_of": NOW, **bots_json(view.bot_rows)}
     text, _ = await printed("books", view, tmp_path, as_json=True)
-    assert json.loads(text) == books_json(view.the_books)
+    assert json.loads(text) == books_json(view.the_books, view.dead_rows)
+    assert len(json.loads(text)["dead_listed"]) == 20
+    text, _ = await printed("dead", view, tmp_path, as_json=True)
+    assert json.loads(text) == {"as_of": NOW, **dead_json(view.dead_rows)}
     text, _ = await printed("status", view, tmp_path, as_json=True)
     found = json.loads(text)
     assert found["counts"] == {"online": 8, "offline": 0, "unknown": 0}
@@ -249,6 +327,8 @@ def test_facts_come_back_as_they_were_sent() -> None:
     assert shards_from(sent(shards_json(view.shard_rows, "/x"))) == view.shard_rows
     assert books_from(sent(books_json(UNBALANCED))) == UNBALANCED
     assert books_from(sent(books_json(books()))) == books()
+    dead = [dead_row(at=NOW), dead_row(at=NOW, reason="holder_lost", bot_id="", group_id="")]
+    assert dead_from(sent(dead_json(dead))) == dead
 
 
 async def test_colours_are_for_terminals_that_want_them(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from shard.view import (
     BotRow,
     BotState,
     Counters,
+    DeadRow,
     EndedBook,
     Readiness,
     ShardRow,
@@ -56,6 +57,7 @@ class Cluster:
         self.bot_rows: list[BotRow] = []
         self.shard_rows: list[ShardRow] = []
         self.the_books = books()
+        self.dead_rows: list[DeadRow] = []
         self.readiness = Readiness(ready=True, reason="ok", round_trip_ms=0.4)
         self.broken: Exception | None = None
         self.stuck = False
@@ -72,6 +74,10 @@ class Cluster:
     async def books(self) -> Books:
         await self._read()
         return self.the_books
+
+    async def dead(self) -> list[DeadRow]:
+        await self._read()
+        return list(self.dead_rows)
 
     async def ready(self) -> Readiness:
         await self._read()
@@ -126,9 +132,26 @@ def shard(shard_id: str, *, at: float, **fields: Any) -> ShardRow:
         version="0.1.0",
         started_at=at - 7400,
         links=2,
-        counters=Counters(arrived=10, refused={"stale": 1}, copies={"same_worker": 4}, ignored=2, distinct=3),
+        counters=Counters(
+            arrived=10, refused={"stale": 1}, copies={"same_worker": 4}, ignored=2, distinct=3, outcomes={"handled": 3}
+        ),
         loop_lag_ms=0.8,
         redis_rtt_ms=0.3,
+    )
+    return replace(row, **fields)
+
+
+def dead_row(*, at: float, **fields: Any) -> DeadRow:
+    """A message whose send nobody confirmed."""
+    row = DeadRow(
+        at=at - 90,
+        reason="sent_unknown",
+        cause="no_answer",
+        group_id="700100200",
+        shard_id="0",
+        epoch=3,
+        bot_id="10001",
+        handler="ping",
     )
     return replace(row, **fields)
 
@@ -136,9 +159,25 @@ def shard(shard_id: str, *, at: float, **fields: Any) -> ShardRow:
 def books(at: float = 1_800_000_000.0) -> Books:
     """Books that balance."""
     one = Counters(
-        arrived=2040, refused={"stale": 12, "bad_id": 3}, copies={"same_worker": 1300}, ignored=100, distinct=625
+        arrived=2040,
+        refused={"stale": 12, "bad_id": 3},
+        copies={"same_worker": 1300},
+        ignored=100,
+        distinct=625,
+        outcomes={"handled": 608, "dropped:handler_error": 9},
+        released={"lease_lost": 2},
+        running=6,
+        standby=4,
     )
-    other = Counters(arrived=1000, copies={"other_shard": 690, "replay": 10}, distinct=300)
+    other = Counters(
+        arrived=1000,
+        copies={"other_shard": 690, "replay": 10},
+        distinct=300,
+        taken_over=2,
+        outcomes={"handled": 292, "dropped:handler_error": 8},
+        running=2,
+        orphans={"holder_lost": 1},
+    )
     ended = EndedBook(distinct=925, handled=900, dropped={"handler_error": 17}, open=8)
     return Books(as_of=at, workers=(WorkerBook("0", 3, one), WorkerBook("1", 5, other)), ended=ended, unaccounted=0)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 import structlog
 
 from pallas.errors import PallasError, RedisUnavailable, ReplyError, ReplyUnknown
 from shard.view import BotReason, BotState, Counters, EndedBook, Readiness, WorkerBook
-from tests.web.cluster import TOKEN, Cluster, HandClock, books, bot, hub, operator, shard, visitor
+from tests.web.cluster import TOKEN, Cluster, HandClock, books, bot, dead_row, hub, operator, shard, visitor
 from webui.view import Reading
 
 CANARY = "redis://user:password-canary@10.0.0.1"
@@ -91,13 +92,79 @@ async def test_books_add_up_over_the_workers() -> None:
 
 async def test_books_that_are_off_in_both_directions_do_not_cancel_out() -> None:
     cluster = Cluster()
-    workers = (WorkerBook("0", 1, Counters(arrived=5, distinct=3)), WorkerBook("1", 1, Counters(arrived=3, distinct=5)))
+    workers = (
+        WorkerBook("0", 1, Counters(arrived=5, distinct=3, running=3)),
+        WorkerBook("1", 1, Counters(arrived=3, distinct=5, running=5)),
+    )
     cluster.the_books = type(books())(as_of=1.0, workers=workers, ended=EndedBook(distinct=8, handled=7), unaccounted=4)
     _, body = await get(cluster, "/api/v1/books")
     assert (body["balanced"], body["difference"], body["unaccounted"]) == (False, 5, 4)
 
 
-@pytest.mark.parametrize("path", ["/api/v1/bots", "/api/v1/shards", "/api/v1/books"])
+async def test_the_latest_of_the_dead_stand_beside_the_books_and_all_of_them_have_a_path_of_their_own() -> None:
+    clock, cluster = HandClock(), Cluster()
+    cluster.dead_rows = [dead_row(at=clock.now - number, epoch=number) for number in range(30)]
+    cluster.dead_rows[1] = dead_row(at=clock.now, reason="holder_lost", cause="holder_died", bot_id="", handler="")
+    async with operator(hub(cluster, clock=clock)[0]) as client:
+        books, dead = (await client.get("/api/v1/books")).json(), (await client.get("/api/v1/dead")).json()
+        few = (await client.get("/api/v1/dead?limit=3")).json()
+        wrong = [await client.get(f"/api/v1/dead?limit={limit}") for limit in ("", "-1", "x", "1e3", "9" * 5000, "²")]
+    assert (books["dead_kept"], books["dead_listed"]) == (30, dead["dead"][:20])
+    assert (dead["as_of"], dead["served_at"], dead["total"], len(dead["dead"])) == (clock.now, clock.now, 30, 30)
+    assert (few["total"], few["dead"]) == (30, dead["dead"][:3])
+    assert dead["dead"][0] == {
+        "at": clock.now - 90,
+        "reason": "sent_unknown",
+        "cause": "no_answer",
+        "group_id": "700100200",
+        "shard_id": "0",
+        "epoch": 0,
+        "bot_id": "10001",
+        "handler": "ping",
+    }
+    assert (dead["dead"][1]["reason"], dead["dead"][1]["bot_id"]) == ("holder_lost", "")
+    assert {(answer.status_code, answer.json()["error"]["code"]) for answer in wrong} == {(400, "bad_request")}
+
+
+async def test_what_outsiders_wrote_into_the_list_of_the_dead_is_short_and_shows_what_it_hides() -> None:
+    hostile = "<b>\u202e\x1b[2J\ud800" + "长" * 5000
+    cluster = Cluster()
+    names = ("cause", "group_id", "shard_id", "bot_id", "handler")
+    cluster.dead_rows = [dead_row(at=0, **dict.fromkeys(names, hostile))]
+    _, body = await get(cluster, "/api/v1/dead")
+    rows = body["dead"]
+    assert isinstance(rows, list)
+    for name in names:
+        assert rows[0][name].startswith("<b>\\u202e\\u001b[2J\\ud800长")
+        assert len(rows[0][name]) <= 64
+
+
+async def test_each_worker_says_what_it_took_over_gave_back_and_has_in_hand() -> None:
+    _, body = await get(Cluster(), "/api/v1/books")
+    workers, total = body["workers"], body["total"]
+    assert isinstance(workers, list)
+    assert isinstance(total, dict)
+    assert (workers[0]["released_by"], workers[0]["standby"], workers[1]["taken_over"]) == ({"lease_lost": 2}, 4, 2)
+    assert total["distinct"] + total["taken_over"] == total["outcomes"] + total["released"] + total["running"] == 927
+    assert (total["held_difference"], total["orphans_by"]) == (0, {"holder_lost": 1})
+
+
+async def test_a_message_that_a_worker_lost_sight_of_is_an_imbalance() -> None:
+    cluster = Cluster()
+    worker = WorkerBook("0", 1, Counters(arrived=5, distinct=5, outcomes={"handled": 4}))
+    cluster.the_books = replace(books(), workers=(worker,), ended=EndedBook(distinct=5, handled=5))
+    _, body = await get(cluster, "/api/v1/books")
+    assert (body["balanced"], body["difference"]) == (False, 1)
+
+
+async def test_buckets_that_are_off_in_both_directions_do_not_cancel_out() -> None:
+    cluster = Cluster()
+    cluster.the_books = replace(books(), workers=(), ended=EndedBook(distinct=5, handled=5, off=4))
+    _, body = await get(cluster, "/api/v1/books")
+    assert (body["balanced"], body["difference"]) == (False, 4)
+
+
+@pytest.mark.parametrize("path", ["/api/v1/bots", "/api/v1/shards", "/api/v1/books", "/api/v1/dead"])
 @pytest.mark.parametrize(
     "problem",
     [RedisUnavailable(CANARY), ReplyUnknown(CANARY), ReplyError("OOM " + CANARY)],
@@ -124,7 +191,7 @@ async def test_says_503_with_the_last_known_facts_while_redis_is_away(path: str,
         assert body["last_known"].items() <= seen.items()
         assert "canary" not in answer.text
         cluster.broken = None
-        clock.now += 1
+        clock.now += 5
         cluster.the_books = books(clock.now)
         assert (await client.get(path)).json()["as_of"] == clock.now
 

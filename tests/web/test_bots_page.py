@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import pytest
@@ -13,7 +13,7 @@ from pallas.clock import SystemClock
 from pallas.errors import RedisUnavailable
 from shard.view import BotReason, BotState, Counters, EndedBook, WorkerBook
 from tests.support.browser import chromium
-from tests.web.cluster import Cluster, books, bot, hub, served, shard
+from tests.web.cluster import Cluster, books, bot, dead_row, hub, served, shard
 from webui.auth import Auth
 
 LIVE_MS = 8000
@@ -161,7 +161,7 @@ async def test_empty_fleet_says_what_to_connect_where(stage: Stage) -> None:
 async def test_books_that_do_not_balance_are_an_alarm(stage: Stage) -> None:
     stage.cluster.the_books = type(stage.cluster.the_books)(
         as_of=SystemClock().wall_s(),
-        workers=(WorkerBook("0", 1, Counters(arrived=9, refused={"bad_id": 2}, distinct=4)),),
+        workers=(WorkerBook("0", 1, Counters(arrived=9, refused={"bad_id": 2}, distinct=4, running=4)),),
         ended=EndedBook(distinct=4, handled=4),
         unaccounted=12,
     )
@@ -169,7 +169,50 @@ async def test_books_that_do_not_balance_are_an_alarm(stage: Stage) -> None:
     card = page.locator("#books")
     await expect(card.locator(".badge.bad")).to_contain_text("Do not balance: 3")
     await expect(card).to_contain_text("Refused: unusable id 2")
-    await expect(card).to_contain_text("Unaccounted: at most 12")
+    await expect(card).to_contain_text("Unaccounted for the moment: 12")
+
+
+async def test_messages_that_may_have_been_answered_are_named_and_listed(stage: Stage) -> None:
+    now = SystemClock().wall_s()
+    page = await stage.signed_in()
+    doubt = page.locator("#books-doubt")
+    await expect(page.locator("#books")).to_be_visible()
+    await expect(doubt).to_be_hidden()
+    stage.cluster.the_books = replace(
+        books(now), ended=EndedBook(distinct=925, handled=920, dead={"sent_unknown": 2, "holder_lost": 3})
+    )
+    stage.cluster.dead_rows = [
+        dead_row(at=now),
+        dead_row(at=now, group_id="", bot_id="10002", handler=HOSTILE[:64]),
+        *(dead_row(at=now - 60, reason="holder_lost", cause="holder_died", bot_id="", handler="") for _ in range(300)),
+    ]
+    await expect(doubt).to_contain_text("2 messages may or may not have been answered.", timeout=LIVE_MS)
+    await doubt.get_by_role("link").click()
+    await page.wait_for_url("**/dead")
+    await expect(page.locator("#rows tr")).to_have_count(200)
+    await expect(page.locator("#counts")).to_have_text("the latest 200 of 302 kept")
+    first, second, third = (page.locator("#rows tr").nth(number) for number in range(3))
+    await expect(first).to_contain_text("maybe answered")
+    await expect(first).to_contain_text("the send was not confirmed")
+    await expect(second).to_contain_text("private chat")
+    await expect(second).to_contain_text("<img src=x onerror=")
+    await expect(third).to_contain_text("not answered")
+    assert await page.locator("main img, main script").count() == 0
+    stage.cluster.dead_rows = []
+    await expect(page.locator("#empty")).to_be_visible(timeout=LIVE_MS)
+    stage.cluster.broken = RedisUnavailable("gone")
+    await expect(page.locator("#banner")).to_contain_text("Cannot see the cluster since", timeout=LIVE_MS)
+
+
+async def test_page_of_the_dead_fits_in_both_languages_and_widths(stage: Stage) -> None:
+    stage.cluster.dead_rows = [dead_row(at=SystemClock().wall_s(), handler=HOSTILE[:64], group_id="9" * 20)]
+    for language, width in product(("en-GB", "zh-CN"), (390, 820, 1280)):
+        page = await stage.signed_in(language=language, width=width)
+        await page.goto(f"{stage.url}/dead")
+        await expect(page.locator("#rows tr")).to_have_count(1)
+        fits = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+        assert await page.evaluate(fits), (language, width)
+        await page.context.close()
 
 
 async def test_page_fits_in_both_languages_themes_and_widths(stage: Stage) -> None:

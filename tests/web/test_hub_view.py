@@ -13,7 +13,7 @@ from shard.endpoints import Endpoint
 from shard.hub_view import HubView
 from shard.view import ClusterView
 from tests.support.valkey import free_port
-from tests.web.cluster import SECRET, TOKEN, Cluster, HandClock, bot, hub, served, shard, visitor
+from tests.web.cluster import SECRET, TOKEN, Cluster, HandClock, bot, dead_row, hub, served, shard, visitor
 from webui.auth import Auth
 
 NOW = 1_800_000_000.0
@@ -27,12 +27,14 @@ async def test_a_command_sees_what_the_hub_sees() -> None:
     cluster = Cluster()
     cluster.bot_rows = [bot("10001", at=NOW), bot("10002", at=NOW)]
     cluster.shard_rows = [shard("0", at=NOW)]
+    cluster.dead_rows = [dead_row(at=NOW - number, shard_id=str(number)) for number in range(30)]
     app, auth = hub(cluster)
     async with served(app) as url:
         view = view_of(url, auth.issue_bearer)
         assert await view.bots() == cluster.bot_rows
         assert await view.shards() == cluster.shard_rows
         assert await view.books() == cluster.the_books
+        assert await view.dead() == cluster.dead_rows
         assert await view.ready() == cluster.readiness
 
 

@@ -29,6 +29,8 @@ def test_catalogues_have_the_same_keys_and_the_same_fields() -> None:
 def test_every_state_and_reason_code_has_a_sentence() -> None:
     wanted = {f"state.{state}" for state in BotState} | {f"reason.bot.{reason}" for reason in BotReason}
     wanted |= {f"reason.{reason}" for reason in Reason}
+    wanted |= {f"dead.what.{reason}" for reason in (Reason.SENT_UNKNOWN, Reason.HOLDER_LOST)}
+    wanted |= {f"dead.cause.{cause}" for cause in ("holder_died", "no_answer")}
     assert wanted - set(CATALOGUES["en"].words) == set()
 
 

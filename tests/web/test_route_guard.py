@@ -10,6 +10,7 @@ from starlette.routing import Mount
 from tests.web.cluster import TOKEN, Cluster, hub, operator, visitor
 
 OPEN = {"/healthz", "/readyz", "/signin", "/static"}
+DEAD = {"/dead", "/api/v1/dead"}
 
 
 def leaves(app: FastAPI) -> list[tuple[str, str]]:
@@ -38,7 +39,7 @@ GUARDED = [(method, path) for method, path in ROUTES if path not in OPEN]
 
 def test_route_table_holds_what_the_hub_is_known_to_answer() -> None:
     paths = {path for _, path in ROUTES}
-    assert paths >= OPEN | {"/", "/bots", "/api/v1/bots", "/api/v1/shards", "/api/v1/books", "/metrics"}
+    assert paths >= OPEN | {"/", "/bots", "/api/v1/bots", "/api/v1/shards", "/api/v1/books", "/metrics"} | DEAD
 
 
 @pytest.mark.parametrize("method, path", GUARDED)

@@ -16,6 +16,7 @@ export function showBooks(books, fresh) {
   const pending = total.pending ? text("books.pending", shown(total)) : "";
   write(byId("books-arrived"), text("books.arrived", shown(total)) + pending);
   write(byId("books-ended"), text("books.ended", shown(ended)));
+  showDoubt(ended.dead_by.sent_unknown ?? 0);
   const notes = [
     byReason("books.refused", total.refused_by),
     byReason("books.copies", total.copies_by),
@@ -25,6 +26,12 @@ export function showBooks(books, fresh) {
     books.unaccounted ? text("books.unaccounted", { unaccounted: number(books.unaccounted) }) : "",
   ];
   write(byId("books-note"), notes.filter(Boolean).join("\n"));
+}
+
+function showDoubt(unknown) {
+  const line = byId("books-doubt");
+  write(line.querySelector("span"), text(unknown === 1 ? "dead.doubt.one" : "dead.doubt", { number: number(unknown) }));
+  line.hidden = unknown === 0;
 }
 
 function showVerdict(books) {

@@ -1,20 +1,17 @@
 // The page of the accounts: asks for the facts and shows them in place. Facts become text, never markup.
 
-import { age, clockTime, hubNow, renewAges, setClock, showAge, write } from "./ages.js";
+import { showAge, write } from "./ages.js";
 import { showBooks } from "./books.js";
+import { factsOf, keepFreshness, showAnswer } from "./freshness.js";
 import { ask, keepLooking } from "./hub.js";
 import { known, number, reason, text } from "./words.js";
 
 const EVERY_MS = 2000;
-const AGING_S = 4;
-const STALE_S = 10;
 const ICONS = { online: "●", offline: "■", unknown: "▲" };
 
 const byId = (id) => document.getElementById(id);
 const labels = [...document.querySelectorAll("thead th")].map((cell) => cell.textContent);
 const rows = new Map();
-let asOf = null;
-let goneSince = null;
 
 function part(parent, tag, className) {
   const element = document.createElement(tag);
@@ -129,7 +126,6 @@ async function showEmpty() {
 }
 
 async function showBots(facts) {
-  asOf = facts.as_of;
   write(byId("counts"), text("bots.counts", facts.counts));
   showRows(facts.bots);
   const any = facts.bots.length > 0;
@@ -140,42 +136,14 @@ async function showBots(facts) {
   byId("bots").setAttribute("aria-busy", "false");
 }
 
-function showBanner(content) {
-  const banner = byId("banner");
-  write(banner, content);
-  banner.hidden = content === "";
-}
-
-function bannerOf(answer) {
-  if (answer.kind === "fresh") return "";
-  if (answer.kind === "gone") return text("banner.hub_gone", { since: clockTime(goneSince) });
-  if (answer.kind === "error") return text("banner.error", { code: answer.body?.error?.code ?? "" });
-  const since = clockTime(answer.body.since);
-  if (asOf === null) return text("banner.blind_empty", { since });
-  return text("banner.blind", { since, as_of: clockTime(asOf) });
-}
-
-function showFreshness() {
-  renewAges();
-  if (asOf === null) return;
-  const seconds = hubNow() - asOf;
-  const badge = byId("as-of");
-  badge.className = `as-of${seconds >= STALE_S ? " stale" : seconds >= AGING_S ? " aging" : ""}`;
-  const words = text("as_of", { time: clockTime(asOf), age: age(asOf) });
-  write(badge, seconds >= STALE_S ? `${text("stale")} · ${words}` : words);
-}
-
 async function look() {
   const [bots, books] = await Promise.all([ask("/api/v1/bots"), ask("/api/v1/books")]);
-  if (bots.body?.served_at) setClock(bots.body.served_at);
-  goneSince = bots.kind === "gone" ? (goneSince ?? hubNow()) : null;
-  const facts = bots.kind === "fresh" ? bots.body : bots.body?.last_known;
+  const facts = factsOf(bots);
   if (facts) await showBots(facts);
   showBooks(books.kind === "fresh" ? books.body : books.body?.last_known, books.kind === "fresh");
-  showBanner(bannerOf(bots));
   byId("bots").classList.toggle("dimmed", bots.kind !== "fresh");
-  showFreshness();
+  showAnswer(bots);
 }
 
-setInterval(showFreshness, 1000);
+keepFreshness(0);
 keepLooking(look, EVERY_MS);
