@@ -16,7 +16,7 @@ help:
 	@echo 'make test    install, check the code, run all tests'
 	@echo 'make lint    the checks alone'
 	@echo 'make format  put the code into its one format'
-	@echo 'make chaos   the long fault runs'
+	@echo 'make chaos   the fault matrix with its long runs, and a table of it'
 	@echo 'make bench   our figures against a baseline measured in the same run'
 	@echo 'make clean   remove .venv and caches (never ./pallas-data)'
 
@@ -41,7 +41,7 @@ format: ready-test
 	@$(BIN)/python -m ruff format .
 
 chaos: ready-test
-	@$(BIN)/python -m pytest -m chaos --timeout 1800
+	@$(BIN)/python -m pytest -m "chaos or row" --timeout 1800
 
 bench: ready-bench
 	@$(BIN)/python -m bench all

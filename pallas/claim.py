@@ -48,7 +48,8 @@ class Epoch(Protocol):
 class Claim:
     """One report's attempt to hold its message's entry; afterwards, the way to that entry.
 
-    `mark` names this very report (account and message id); `tolerance_s` is by how much clocks may differ, below 16.
+    `mark` names this very report (account and message id), and is empty where this worker has told of the message
+    before, without the sequence that this report brings; `tolerance_s` is by how much clocks may differ, below 16.
     `body` is the digest of user and content, needed only where an end reports no sequences.
     """
 
@@ -88,14 +89,16 @@ class Claim:
         self.holder = b""
         """State and token of whoever held the entry when it was last looked at; empty where that is not known."""
         self.begun = False
-        """Whether an effect is recorded: from then on only this claim's token may say how the message ended."""
+        """Whether an effect may have happened: from then on only this claim's token may say how the message ended."""
 
     def record(self) -> bytes:
         """The record of an entry that this claim holds."""
         return b"c" + self.token + _RECORD.pack(self.time_s, self.sender)
 
     def observer(self) -> bytes:
-        """Who reported it: the epoch, and the mark of this very report."""
+        """Who reported it: the epoch, and the mark of this very report; empty where that is known already."""
+        if not self.mark:
+            return b""
         return self.token[2:6] + _MARK.pack(zlib.crc32(self.mark.encode()))
 
     def content_at(self, time_s: int) -> tuple[str, bytes]:

@@ -54,7 +54,7 @@ class Action(StrEnum):
     PAUSE = "pause"
 
 
-_FORM = re.compile(r"(?P<action>kill|stop|pause):(?P<point>\w+)(?::(?P<visit>[1-9]\d{0,8}))?(?::(?P<ms>\d{1,6}))?")
+_FORM = re.compile(r"(?P<action>kill|stop|pause):(?P<point>\w+)(?::(?P<visit>[1-9]\d{0,8})(?::(?P<ms>\d{1,6}))?)?")
 _POINTS = {name: point for point in Point for name in (point.name.lower(), str(point.value))}
 
 

@@ -9,10 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+import structlog
+
 from pallas.clock import Clock
 from pallas.keys import FLEET_TTL_S, Keys
-from pallas.redis import Redis
+from pallas.redis import Redis, script
 from shard.roster import Account
+
+_log = structlog.get_logger()
+_FORGET_S = 3600.0
 
 
 class Fleet:
@@ -23,6 +28,7 @@ class Fleet:
         self._keys = keys
         self._clock = clock
         self._known: set[str] = set(configured)
+        self._forget_due = 0.0
 
     def __contains__(self, user_id: str) -> bool:
         return user_id in self._known
@@ -46,5 +52,35 @@ class Fleet:
             await self._redis.execute("EXPIRE", self._keys.fleet, FLEET_TTL_S)
 
     async def refresh(self) -> None:
-        """Learn what other workers announced."""
-        self._known.update(name.decode() for name in await self._redis.execute("HKEYS", self._keys.fleet))
+        """Learn what other workers announced; once an hour, forget who was not seen for as long as they are kept."""
+        self._known.update(
+            name.decode(errors="replace") for name in await self._redis.execute("HKEYS", self._keys.fleet)
+        )
+        now = self._clock.mono()
+        if now >= self._forget_due:
+            self._forget_due = now + _FORGET_S
+            await self.forget()
+
+    async def forget(self) -> None:
+        """Take accounts out of the register that no worker has had for as long as it keeps them.
+
+        The register as a whole never ages while any account is connected. What cannot be read is left alone.
+        """
+        server_s, _ = await self._redis.execute("TIME")
+        flat = await self._redis.execute("HGETALL", self._keys.fleet)
+        call = script("fleet_forget")
+        for name, value in zip(flat[::2], flat[1::2], strict=True):
+            seen = _seen(value)
+            if seen is None or int(server_s) - seen <= FLEET_TTL_S:
+                continue
+            if await self._redis.run(call, call.named(fleet=self._keys.fleet, account=name, value=value)):
+                _log.info("fleet.forgotten", bot_id=name.decode(errors="replace"), seen_at=seen)
+
+
+def _seen(value: bytes) -> float | None:
+    try:
+        last = json.loads(value)
+    except ValueError:
+        return None
+    seen = last.get("seen") if isinstance(last, dict) else None
+    return seen if isinstance(seen, int | float) else None

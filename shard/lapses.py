@@ -17,7 +17,6 @@ from pallas.redis import Redis, script
 from shard.registry import read_lease
 
 _log = structlog.get_logger()
-_MOST_DEAD = 10_000
 
 
 class Lapses:
@@ -32,8 +31,6 @@ class Lapses:
         self._seen: dict[int, tuple[int, float]] = {}
         """Live epochs: until when, in Redis's milliseconds, and since when we have seen that end unchanged."""
         self._lives: Mapping[int, float] = {}
-        self._dead: dict[int, float] = {}
-        """Dead epochs that were asked for, and since when we know it."""
 
     @property
     def live(self) -> frozenset[int]:
@@ -68,13 +65,3 @@ class Lapses:
             return False
         known = self._seen.get(epoch)
         return known is None or self._clock.mono() - known[1] > self._lives.get(epoch, self._life_s)
-
-    def dead_for(self, epoch: int) -> float:
-        """Seconds since this worker first found the epoch dead; 0.0 where it may be alive."""
-        if not self.is_dead(epoch):
-            self._dead.pop(epoch, None)
-            return 0.0
-        now = self._clock.mono()
-        if len(self._dead) >= _MOST_DEAD and epoch not in self._dead:
-            self._dead.clear()
-        return now - self._dead.setdefault(epoch, now)

@@ -3,7 +3,8 @@
 Accounts are told apart here, so that to the rest of the deployment the observer is this worker: a report that leaves
 this table as new is one that this worker has not seen from any of its accounts. By sequence first; by content, within
 the same second, where one of the two has no sequence. An account that has reported an entry never matches it again,
-which is what keeps honest repeats apart.
+which is what keeps honest repeats apart. So there are as many entries of one content as there are sequences of it, or
+as one account has reported, whichever is more: Redis counts by the same rule, with workers in the place of accounts.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING
 
 from pallas.identity import body_digest
 from pallas.model import Message
+from shard.conduct import Conduct, Conducts
+from shard.terms import Terms
 
 if TYPE_CHECKING:
     from pallas.handler import Route
@@ -34,6 +37,8 @@ class Standing(Enum):
     NEW = "new"
     ANOTHER = "another"
     """An entry's first report from this account: a copy, to everybody but a fan-out handler."""
+    LEARNED = "learned"
+    """As ANOTHER, and it brought the sequence of an entry that had none: Redis must learn it, to count as we do."""
     AGAIN = "again"
     """The same account reported it before: a replay."""
 
@@ -49,6 +54,7 @@ class Entry:
         "_text",
         "body",
         "born",
+        "first",
         "group",
         "marks",
         "observers",
@@ -58,8 +64,9 @@ class Entry:
         "user_id",
     )
 
-    def __init__(self, message: Message, group: Group, born: float, body: bytes | None) -> None:
+    def __init__(self, message: Message, group: Group, born: float, body: bytes | None, first: Conduct) -> None:
         self.group = group
+        self.first = first
         self.born = born
         self.seq = message.seq
         self.time_s = message.time_s
@@ -88,12 +95,17 @@ class Entry:
 class Group:
     """What is known of one space: its entries, and whether some end reports no sequences there."""
 
-    __slots__ = ("bodies", "bucket", "living", "marks", "plain", "seqs", "space")
+    __slots__ = ("bodies", "bots", "bucket", "has_plain", "living", "marks", "plain", "seqs", "space", "terms")
 
-    def __init__(self, space: str, bucket: Bucket) -> None:
+    def __init__(self, space: str, bucket: Bucket, terms: Terms) -> None:
         self.space = space
+        self.terms = terms
+        self.bots: set[str] = set()
+        """Accounts that reported here first at some time: where there are several, copies are to be expected."""
         self.bucket = bucket
         self.plain = False
+        """Contents are compared here: an end reported no sequence, or one may."""
+        self.has_plain = False
         self.living = 0
         self.seqs: dict[int, Entry] = {}
         self.bodies: dict[tuple[bytes, int], list[Entry]] = {}
@@ -108,6 +120,14 @@ class Group:
             for entry in self.seqs.values():
                 self.index(entry)
 
+    def follow(self) -> None:
+        """Do as the fleet's terms say, where nobody has reported without a sequence here."""
+        if self.terms.contents:
+            self.become_plain()
+        elif not self.has_plain:
+            self.plain = False
+            self.bodies.clear()
+
     def index(self, entry: Entry) -> None:
         """Let an entry be found by its content."""
         twins = self.bodies.setdefault((entry.digest(), entry.time_s), [])
@@ -119,13 +139,24 @@ class Group:
 class Table:
     """The match table of one worker, bounded by count and age."""
 
-    def __init__(self, keys: Keys, *, max_entries: int, keep_s: float, keep_plain_s: float) -> None:
+    def __init__(
+        self,
+        keys: Keys,
+        *,
+        max_entries: int,
+        keep_s: float,
+        keep_plain_s: float,
+        terms: Terms | None = None,
+        conducts: Conducts | None = None,
+    ) -> None:
         """`keep_s` is for groups where all ends report sequences: Redis knows those messages again by themselves.
 
         Where one does not, Redis believes this worker that it has told two messages apart, so it must remember
         (`keep_plain_s`) as long as a report may still come.
         """
         self._keys = keys
+        self._terms = terms or Terms()
+        self._conducts = Conducts() if conducts is None else conducts
         self._max_entries = max_entries
         self._keep_s = keep_s
         self._keep_plain_s = max(keep_s, keep_plain_s)
@@ -140,7 +171,7 @@ class Table:
     def group(self, space: str) -> Group:
         group = self._groups.get(space)
         if group is None:
-            group = self._groups[space] = Group(space, self._keys.bucket(space))
+            group = self._groups[space] = Group(space, self._keys.bucket(space), self._terms)
         return group
 
     def observe(self, message: Message, space: str, now: float) -> tuple[Standing, Entry]:
@@ -151,16 +182,29 @@ class Table:
         if group is None:
             group = self.group(space)
         seq = message.seq
+        conduct = self._conducts[message.bot_id]
+        conduct.reports += 1
+        if not message.message_id:
+            conduct.without_id += 1
         if seq is not None:
             entry = group.seqs.get(seq)
-            if (
-                entry is not None
-                and entry.user_id == message.user_id
-                and abs(entry.time_s - message.time_s) <= SAME_SEQUENCE_S
-            ):
-                return self._seen(entry, message)
-        elif not group.plain:
-            group.become_plain()
+            if entry is not None:
+                if entry.user_id == message.user_id and abs(entry.time_s - message.time_s) <= SAME_SEQUENCE_S:
+                    return self._seen(entry, message, conduct)
+                if entry.user_id != message.user_id:
+                    # One sequence, two senders: one of the two ends does not report the group's sequence.
+                    conduct.conflicts += 1
+                    entry.first.conflicts += 1
+            if group.plain is not self._terms.contents:
+                group.follow()
+        else:
+            if message.group_id:
+                conduct.without_seq += 1
+            else:
+                conduct.private += 1
+            group.has_plain = True
+            if not group.plain:
+                group.become_plain()
         body = None
         if group.plain:
             body = body_digest(message)
@@ -168,14 +212,17 @@ class Table:
                 entry = group.marks.get((message.bot_id, message.message_id))
                 # Some ends give one id to several messages: only the same content is the same report.
                 if entry is not None and entry.body == body:
+                    conduct.replays += 1
                     return Standing.AGAIN, entry
+            bot_id = message.bot_id
             for entry in group.bodies.get((body, message.time_s), ()):
-                if message.bot_id not in entry.observers and (seq is None or entry.seq is None):
-                    if seq is not None:
-                        entry.seq = seq
-                        group.seqs[seq] = entry
-                    return self._seen(entry, message)
-        entry = Entry(message, group, now, body)
+                if bot_id not in entry.observers and (seq is None or entry.seq is None):
+                    return self._joined(entry, message, conduct)
+            if self._terms.tolerance_s or len(group.bots) > 1:
+                entry = self._near(group, body, message, conduct)
+                if entry is not None:
+                    return self._joined(entry, message, conduct)
+        entry = Entry(message, group, now, body, conduct)
         (self._plain_order if group.plain else self._order).append(entry)
         group.living += 1
         if seq is not None:
@@ -184,12 +231,47 @@ class Table:
             self._mark(entry, message)
         if body is not None:
             group.index(entry)
+        bots = group.bots
+        if message.bot_id not in bots:
+            bots.add(message.bot_id)
+        if len(bots) > 1:
+            conduct.expected += 1
         return Standing.NEW, entry
 
-    def _seen(self, entry: Entry, message: Message) -> tuple[Standing, Entry]:
-        if message.bot_id in entry.observers:
+    def _near(self, group: Group, body: bytes, message: Message, conduct: Conduct) -> Entry | None:
+        """An entry of the second before or after, where clocks may differ; where they may not, it is only counted."""
+        for time_s in (message.time_s - 1, message.time_s + 1):
+            for entry in group.bodies.get((body, time_s), ()):
+                if message.bot_id not in entry.observers and (message.seq is None or entry.seq is None):
+                    if self._terms.tolerance_s:
+                        return entry
+                    # The same words, each known to one account alone: two clocks, or two messages.
+                    conduct.missed += 1
+                    entry.first.missed += 1
+                    return None
+        return None
+
+    def _joined(self, entry: Entry, message: Message, conduct: Conduct) -> tuple[Standing, Entry]:
+        seq = message.seq
+        self._seen(entry, message, conduct)
+        if seq is None:
+            return Standing.ANOTHER, entry
+        entry.seq = seq
+        entry.group.seqs[seq] = entry
+        return Standing.LEARNED, entry
+
+    def _seen(self, entry: Entry, message: Message, conduct: Conduct) -> tuple[Standing, Entry]:
+        observers = entry.observers
+        if message.bot_id in observers:
+            conduct.replays += 1
             return Standing.AGAIN, entry
-        entry.observers.append(message.bot_id)
+        if entry.time_s == message.time_s:
+            conduct.agreed += 1
+            entry.first.agreed += 1
+        else:
+            conduct.disagreed(entry.time_s - message.time_s)
+            entry.first.disagreed(entry.time_s - message.time_s)
+        observers.append(message.bot_id)
         if message.seq is None:
             self._mark(entry, message)
         return Standing.ANOTHER, entry

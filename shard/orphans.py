@@ -1,8 +1,8 @@
 """Open entries whose holder died: ended by whoever sees them, so that no message ends silently.
 
-Every worker does this for the whole deployment. It waits `after_s` from when it first found the epoch dead, for a
-standby has the first right; then what had not begun is dead(holder_lost), and what had is dead(sent_unknown). The same
-look tells whether each bucket's books balance.
+Every worker does this for the whole deployment. It waits `after_s` from when it first found the epoch dead, or the
+entry given back, and counts only time in which Redis answered: a standby has the first right. Then what had not begun
+is dead(holder_lost), and what had is dead(sent_unknown). The same look tells whether each bucket's books balance.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from shard.lapses import Lapses
 
 _log = structlog.get_logger()
 _REASONS = {b"c": Reason.HOLDER_LOST, b"e": Reason.SENT_UNKNOWN}
+_SWEEPS = 5
+"""At least so many sweeps see an entry before one ends it."""
 _LOOKED_AT = 2000
 """Open entries of one bucket that one sweep looks at; further ones wait for the next."""
 
@@ -42,6 +44,11 @@ class Orphans:
         self._meters = meters
         self._after_s = after_s
         self._unbalanced: dict[int, int] = {}
+        self._since: dict[int | bytes, float] = {}
+        """Dead epochs with open entries, and entries that were given back: since when we know it, in served seconds."""
+        self._served_s = 0.0
+        """Time in which Redis answered us: while it does not, no standby can take anything either."""
+        self._swept_at = clock.mono()
         self.complaints = LimitedLog(LogLimit(per_min=6, mono=clock.mono), _log)
 
     async def sweep(self) -> None:
@@ -53,21 +60,32 @@ class Orphans:
         answers = await asyncio.gather(
             *(self._redis.run(read, command) for command in commands), return_exceptions=True
         )
+        now = self._clock.mono()
+        self._served_s += min(now - self._swept_at, self._after_s / _SWEEPS)
+        self._swept_at = now
+        since: dict[int | bytes, float] = {}
         failed = [answer for answer in answers if isinstance(answer, BaseException)]
         for bucket, answer in zip(buckets, answers, strict=True):
             if isinstance(answer, BaseException):
                 continue
             counts, number, tokens = answer
             self._compare(bucket, counts, number)
-            await self._end(bucket, [token for token in tokens if self._is_orphan(token)])
-        self._meters.unbalanced = sum(self._unbalanced.values())
+            await self._end(bucket, [token for token in tokens if self._is_orphan(token, since)])
+        self._since = since
+        self._meters.unbalanced = sum(map(abs, self._unbalanced.values()))
         if failed and len(failed) == len(answers):
             raise failed[0]
         for error in failed:
             self.complaints.warning("books.unreadable", str(error))
 
-    def _is_orphan(self, token: bytes) -> bool:
-        return self._lapses.dead_for(epoch_of(token)) >= self._after_s
+    def _is_orphan(self, token: bytes, since: dict[int | bytes, float]) -> bool:
+        epoch = epoch_of(token)
+        if not self._lapses.is_dead(epoch):
+            return False
+        # Epoch 0 has always been dead: what was given back counts each by itself.
+        name = epoch or token
+        began = since[name] = self._since.get(name, self._served_s)
+        return self._served_s - began >= self._after_s
 
     async def _end(self, bucket: Bucket, tokens: list[bytes]) -> None:
         places = await self._redis.execute("HMGET", bucket.open, *tokens) if tokens else []

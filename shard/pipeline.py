@@ -253,7 +253,7 @@ class Pipeline:
                 self._tasks.start(self._answer_too(report), "fanout")
             return SAME_WORKER
         if route is None:
-            return NO_HANDLER
+            return NO_HANDLER if report.standing is Standing.NEW else SAME_WORKER
         report.route = route
         return None
 
@@ -295,9 +295,9 @@ class Pipeline:
             return REDIS_UNAVAILABLE
         if report.route.lane is Lane.FANOUT:
             self._tasks.start(self._answer_too(report), "fanout")
-        else:
+        elif report.standing is Standing.NEW:
             self.standby.keep(report, claim)
-        return OTHER_SHARD
+        return SAME_WORKER if report.standing is not Standing.NEW else OTHER_SHARD
 
     def _patience(self, report: Report) -> float:
         """Seconds until the report is too old to be answered."""

@@ -7,7 +7,7 @@ closing a link loses the messages of the gap, and the end would only come back w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import structlog
@@ -51,11 +51,13 @@ class Reception:
         tasks: Tasks,
         limits: Limits,
         crowded: int,
+        connected: Callable[[Account], None] = lambda _: None,
     ) -> None:
         self._pipeline = pipeline
         self._roster = roster
         self._fleet = fleet
         self._presence = presence
+        self._connected = connected
         self._calls = calls
         self._clock = clock
         self._meters = meters
@@ -105,8 +107,12 @@ class Reception:
         self._meters.links -= 1
         last = self._roster.leave(link)
         _log.info("link.closed", bot_id=link.bot_id, link=link.number, code=code, reason=reason, last=last)
+        account = self._roster.get(link.bot_id)
         if last:
             self._tasks.start(self._quietly(self._presence.drop(link.bot_id)), "presence.drop")
+        elif account is not None:
+            # Another worker may have the newest link from now on.
+            self._tasks.start(self._quietly(self._presence.put(account)), "presence.put")
 
     def _not_a_message(self, link: Link, account: Account, found: Any) -> None:
         now = self._clock.wall_s()
@@ -138,6 +144,7 @@ class Reception:
     def _welcome(self, link: Link) -> None:
         account = self._roster.join(link, self._clock.wall_s())
         self._fleet.add(link.bot_id)
+        self._connected(account)
         _log.info(
             "link.opened",
             bot_id=link.bot_id,
@@ -152,10 +159,12 @@ class Reception:
             self._tasks.start(self._identify(link, account), "link.identify")
 
     async def _announce(self, account: Account) -> None:
-        await self._fleet.announce([account])
-        # It may have left meanwhile; nobody would take its entry out again.
-        if account.links:
-            await self._presence.put(account)
+        try:
+            await self._fleet.announce([account])
+        finally:
+            # It may have left meanwhile; nobody would take its entry out again.
+            if account.links:
+                await self._presence.put(account)
 
     async def _identify(self, link: Link, account: Account) -> None:
         """Ask the end what it is and whose account it carries; one that does not answer stays what its header said."""

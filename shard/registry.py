@@ -109,11 +109,11 @@ class Lease:
                 info=self._encoded(),
             ),
         )
-        taken, shard, detail = int(reply[0]), int(reply[1]), reply[2].decode()
+        taken, shard, detail = int(reply[0]), int(reply[1]), reply[2].decode(errors="replace")
         if shard > 255:
             raise ShardTaken("all 256 shard ids are leased: stop a worker, or give this one its own --shard-id")
         if not taken:
-            raise ShardTaken(_taken_text(shard, detail))
+            raise ShardTaken(_taken_text(self._keys, shard, detail))
         self.shard_id = shard
         self.epoch = self._last_epoch = int(detail)
         self._nonce = secrets.randbits(32)
@@ -148,6 +148,7 @@ class Lease:
             renew,
             renew.named(
                 leases=self._keys.leases,
+                given=self._keys.epoch,
                 shard=self.shard_id,
                 epoch=epoch,
                 life_ms=int(self._life_s * 1000),
@@ -155,10 +156,13 @@ class Lease:
                 info=self._encoded(),
             ),
         )
-        if reply == 1 and self.epoch == epoch:
+        if reply:
+            # A server that forgets everything must not give out an epoch that anybody of us has had.
+            self._last_epoch = max(self._last_epoch, int(reply))
+        if reply and self.epoch == epoch:
             self._valid_until = started + self._life_s * (1 - MARGIN)
             return
-        if reply == 1:
+        if reply:
             # It came after we had given the epoch up by our own clock: a dead epoch stays dead.
             await self._start_over()
             return
@@ -205,11 +209,14 @@ def read_lease(record: bytes) -> tuple[int, int, dict[str, Any]]:
     return int(epoch), int(until), facts
 
 
-def _taken_text(shard: int, record: str) -> str:
+def _taken_text(keys: Keys, shard: int, record: str) -> str:
     try:
         _, _, info = read_lease(record.encode())
     except ValueError:
-        info = {}
+        return (
+            f"shard id {shard} cannot be leased: field {shard} of the Redis hash {keys.leases} holds a foreign value, "
+            "which is left alone. Remove it, or give this worker another --shard-id"
+        )
     who = f"pid {info.get('pid', '?')} on {info.get('host', '?')}"
     return (
         f"shard id {shard} is held by a live worker ({who}). "

@@ -97,12 +97,12 @@ class MessageReport(Report):
     def attempt(self) -> Claim:
         message, group = self.message, self.entry.group
         # Without a message id only this attempt can say that it is the same report.
-        mark = message.message_id or f"?{token_hex(8)}"
-        claim = Claim(
-            group.bucket, group.space, message.seq, message.time_s, message.user_id, f"{message.bot_id}:{mark}"
-        )
+        own = f"{message.bot_id}:{message.message_id or token_hex(8)}"
+        mark = "" if self.standing is Standing.LEARNED else own
+        claim = Claim(group.bucket, group.space, message.seq, message.time_s, message.user_id, mark)
         if group.plain:
             claim.body = self.entry.digest()
+            claim.tolerance_s = group.terms.tolerance_s
         return claim
 
     def body(self) -> bytes:

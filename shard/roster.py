@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pallas.model import Heartbeat
 from pallas.onebot.ends import End
 from pallas.onebot.link import Link, Role
+from shard.conduct import Conducts
 
 _MOST_FORMER = 4096
 """So many accounts without a link are remembered; then the one that left first is forgotten."""
@@ -67,6 +68,8 @@ class Roster:
     def __init__(self) -> None:
         self._accounts: dict[str, Account] = {}
         self._former: dict[str, Account] = {}
+        self.conducts = Conducts()
+        """How their ends behave; kept also while they have no link."""
 
     def __iter__(self) -> Iterator[Account]:
         return iter(self._accounts.values())

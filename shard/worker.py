@@ -19,7 +19,7 @@ from pallas.addresses import reachable
 from pallas.claims import Claims
 from pallas.clock import Clock
 from pallas.deployment import DataDir
-from pallas.errors import RedisError, RedisRefused, ShardTaken
+from pallas.errors import RedisError
 from pallas.faults import faults_of
 from pallas.keys import Keys
 from pallas.levels import People
@@ -32,6 +32,7 @@ from pallas.version import VERSION
 from shard.actions import Calls
 from shard.endpoints import Endpoint, publish, withdraw
 from shard.fleet import Fleet
+from shard.joining import join
 from shard.lapses import Lapses
 from shard.matching import NoticeTable, Table
 from shard.orphans import Orphans
@@ -46,14 +47,16 @@ from shard.registry import Lease
 from shard.report import NOTICE_CLOCKS_S
 from shard.roster import Roster
 from shard.runner import Runner
+from shard.selfcheck import PERIOD_S as JUDGE_S
+from shard.selfcheck import SelfCheck
 from shard.standby import Standby
+from shard.terms import TermsBook
 
 if TYPE_CHECKING:
     from pallas.app import App
     from pallas.settings import Settings
 
 _log = structlog.get_logger()
-_RETRY_S = 1.0
 _PUBLISH_S = 1.0
 _SUPPRESSED_S = 10.0
 _LAST_CLAIMS_S = 1.5
@@ -109,6 +112,8 @@ class Worker:
         self.presence = PresenceBook(
             redis.control, self.keys, self.lease, self.roster, purge_s=settings.presence_purge_s
         )
+        self.terms = TermsBook(redis, self.keys, clock, self.roster)
+        self.selfcheck = SelfCheck(self.roster.conducts, self.meters)
         faults = faults_of(settings.test_fault, testing=settings.testing)
         self.claims = Claims(redis, self.lease, self._tasks, self.meters, ttl_s=settings.claim_ttl_s, faults=faults)
         self.lapses = Lapses(redis, self.keys, clock, life_s=settings.lease_s)
@@ -132,6 +137,8 @@ class Worker:
                 max_entries=settings.match_entries,
                 keep_s=settings.match_keep_s,
                 keep_plain_s=settings.stale_s + _LATE_S,
+                terms=self.terms.terms,
+                conducts=self.roster.conducts,
             ),
             notices=NoticeTable(
                 max_entries=settings.match_entries,
@@ -175,6 +182,7 @@ class Worker:
             tasks=self._tasks,
             limits=Limits(settings.max_frame_bytes, settings.max_segments, settings.max_json_depth),
             crowded=max(1, settings.max_pending // 5),
+            connected=self.terms.connected,
         )
 
     @property
@@ -205,6 +213,8 @@ class Worker:
         self._beat(settings.presence_refresh_s, self.presence.refresh, "presence.refresh")
         self._beat(settings.presence_purge_s / 4, self.presence.purge, "presence.purge")
         self._beat(min(5.0, settings.presence_refresh_s), self._know_fleet, "fleet.refresh")
+        self._beats.start(self.terms.keep(), "terms.keep")
+        self._beat(JUDGE_S, self.selfcheck.look, "ends.judge")
         self._beat(settings.standby_look_s / 2, self.standby.look, "standby.look")
         self._beat(settings.orphan_after_s / 15, self.orphans.sweep, "orphans.sweep")
         self._beat(_PUBLISH_S, self.pulse.publish, "worker.publish")
@@ -229,33 +239,7 @@ class Worker:
             )
 
     async def _join(self, *, forever: bool, said: str = "") -> bool:
-        """Take the id; False where Redis does not answer and `forever` is not wanted."""
-        while True:
-            try:
-                await self.lease.take()
-            except RedisRefused:
-                raise
-            except RedisError as error:
-                if not said:
-                    _log.warning(
-                        "redis.waiting", error=str(error), hint="this worker goes on by itself once Redis answers"
-                    )
-                said = "redis"
-                if not forever:
-                    return False
-            except ShardTaken as error:
-                if not self._wait_for_id:
-                    raise
-                if said != "taken":
-                    _log.warning(
-                        "lease.waiting",
-                        detail=str(error),
-                        hint="this worker goes on by itself once the other has let go or its lease has lapsed",
-                    )
-                said = "taken"
-            else:
-                return True
-            await asyncio.sleep(_RETRY_S)
+        return await join(self.lease, forever=forever, wait_for_id=self._wait_for_id, said=said)
 
     async def _join_late(self) -> None:
         await self._join(forever=True, said="redis")
@@ -363,6 +347,7 @@ class Worker:
         self.claims.complaints.flush()
         self.orphans.complaints.flush()
         self.reception.complaints.flush()
+        self.selfcheck.complaints.flush()
         if self._listener is not None:
             self._listener.complaints.flush()
 

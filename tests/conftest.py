@@ -6,10 +6,13 @@ import asyncio
 import inspect
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 
 import pytest
 
 from pallas.keys import NO_TTL
+from tests.support import row_table, topology_table
+from tests.support.judge import Figures
 from tests.support.valkey import ValkeyProcess
 
 _TASK_GRACE_S = 0.5
@@ -21,6 +24,33 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("PALLAS_") and name != "PALLAS_TEST_BROWSER":
             monkeypatch.delenv(name)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        row_table.name_row(item)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """One line for each test that pins a row of the fault matrix, with what it measured, and for each topology."""
+    kept = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, ())]
+    lines = row_table.table(report for report in kept if getattr(report, "when", "") == "call")
+    if lines:
+        terminalreporter.section("fault matrix")
+        for line in lines:
+            terminalreporter.write_line(line)
+    for line in topology_table.lines(terminalreporter.stats):
+        terminalreporter.write_line(line)
+
+
+@pytest.fixture
+def record(request: pytest.FixtureRequest) -> row_table.Record:
+    """Keeps a test's figures for its line of the fault matrix."""
+
+    def keep(fault: str, figures: Figures) -> None:
+        row_table.note(request, **figures.as_row(fault))
+
+    return keep
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,9 @@ Each transport carries one batch at a time on a connection of its own; blocking 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import redis.asyncio as aio
@@ -19,7 +21,7 @@ from redis.backoff import NoBackoff
 
 from pallas.errors import RedisRefused, RedisUnavailable, ReplyError, ReplyUnknown, SettingsError
 from pallas.redis.batch import Batcher, Command, Transport
-from pallas.redis.cluster import ClusterTransport
+from pallas.redis.cluster import ClusterTransport, keys_of
 from pallas.redis.scripts import Script
 from pallas.redis.sentinel import primary_connections
 from pallas.redis.url import RedisKind, RedisTarget
@@ -30,6 +32,9 @@ _pack: Callable[[Command], bytes] = pack_command  # type: ignore[assignment]
 
 _REFUSALS = (faults.AuthenticationError, faults.AuthorizationError, faults.NoPermissionError)
 
+_SLOT_PAUSES_S = (0.01, 0.02, 0.04, 0.08)
+_NOT_THE_PRIMARY = frozenset({"READONLY", "NOREPLICAS"})
+"""A primary that was demoted, or whose replicas follow another one by now."""
 CONNECTIONS = 4
 """Batches in flight at once; measured: more gain nothing, fewer let one slow reply hold back the rest."""
 
@@ -61,13 +66,19 @@ class Redis:
         return await self._batcher.submit(command)
 
     async def run(self, script: Script, command: Command) -> Any:
-        """Run a script call built by `script.command` or `script.named`; survives SCRIPT FLUSH."""
-        try:
-            return await self._batcher.submit(command)
-        except ReplyError as error:
-            if error.code != "NOSCRIPT":
-                raise
-            return await self._batcher.submit(script.with_source(command))
+        """Run a call built by `script.command` or `script.named`; survives SCRIPT FLUSH and a slot on its way."""
+        for pause in _SLOT_PAUSES_S:
+            try:
+                return await self._batcher.submit(command)
+            except ReplyError as error:
+                if error.code == "NOSCRIPT":
+                    command = script.with_source(command)
+                elif error.code == "TRYAGAIN":
+                    # A cluster moves the slot at this moment: some keys are here, some there, and nothing ran.
+                    await asyncio.sleep(pause)
+                else:
+                    raise
+        return await self._batcher.submit(command)
 
     async def close(self) -> None:
         """Drop all connections."""
@@ -124,12 +135,23 @@ def _options(target: RedisTarget, timeout_s: float) -> dict[str, Any]:
         "client_name": "pallas",
     }
     if target.tls:
+        for name in ("tls_ca", "tls_cert", "tls_key"):
+            _check_readable(name, getattr(target, name))
         options |= {
             "ssl_ca_certs": target.tls_ca or None,
             "ssl_certfile": target.tls_cert or None,
             "ssl_keyfile": target.tls_key or None,
         }
     return options
+
+
+def _check_readable(name: str, path: str) -> None:
+    """The system's own error would not say which file it is."""
+    try:
+        if path:
+            Path(path).read_bytes()
+    except OSError as error:
+        raise SettingsError(f"PALLAS_REDIS_URL: {name}={path} cannot be read ({error.strerror})") from None
 
 
 def _connections(target: RedisTarget, timeout_s: float) -> Callable[[], AbstractConnection]:
@@ -165,12 +187,13 @@ class _Pipe:
             async with asyncio.timeout(self._dead_after_s):
                 await connection.send_packed_command(packed, check_health=False)
                 read = connection.read_response
-                for _ in commands:
+                for command in commands:
                     try:
                         replies.append(await read(disconnect_on_error=False))
                     except faults.ResponseError as error:
-                        replies.append(_refusal(error))
-                        stale = stale or isinstance(error, faults.ReadOnlyError)
+                        refusal = _refusal(error, command)
+                        replies.append(refusal)
+                        stale = stale or refusal.code in _NOT_THE_PRIMARY
         except TimeoutError:
             await self.close()
             raise ReplyUnknown(f"no reply from Redis within {self._dead_after_s:g} s") from None
@@ -178,7 +201,7 @@ class _Pipe:
             await self.close()
             raise ReplyUnknown(f"the connection to Redis broke: {error}") from error
         if stale:
-            # A demoted primary: the next connect asks again who is primary.
+            # The next connect asks again who is primary.
             await self.close()
         return replies
 
@@ -193,21 +216,24 @@ class _Pipe:
 
     async def _connected(self) -> AbstractConnection:
         connection = self._connection
-        if connection is not None and connection.is_connected:
+        if connection is not None and connection.is_connected and not _is_dirty(connection):
             return connection
+        # Closed by the server while nobody used it: nothing was sent on it, so a new one takes its place.
+        await self.close()
         connection = self._make()
         try:
             async with asyncio.timeout(self._dead_after_s):
                 await connection.connect()  # type: ignore[no-untyped-call]
         except TimeoutError:
             await connection.disconnect(nowait=True)
-            raise RedisUnavailable(f"cannot connect to Redis within {self._dead_after_s:g} s") from None
+            hint = "; does it speak TLS there?" if isinstance(connection, aio.SSLConnection) else ""
+            raise RedisUnavailable(f"cannot connect to Redis within {self._dead_after_s:g} s{hint}") from None
         except _REFUSALS as error:
             await connection.disconnect(nowait=True)
             raise RedisRefused(f"Redis refuses the user name or password (PALLAS_REDIS_URL): {error}") from error
         except (faults.RedisError, OSError) as error:
             await connection.disconnect(nowait=True)
-            raise RedisUnavailable(f"cannot connect to Redis: {error}") from error
+            raise RedisUnavailable(f"cannot connect to Redis: {_untrusted(error) or error}") from error
         self._connection = connection
         return connection
 
@@ -236,7 +262,7 @@ class _Commands:
             call: Awaitable[Any] = self._client.execute_command(*command)
             return await call
         except faults.ResponseError as error:
-            return _refusal(error)
+            return _refusal(error, command)
         except (faults.RedisError, OSError) as error:
             return ReplyUnknown(f"the connection to Redis broke: {error}")
 
@@ -255,15 +281,46 @@ def _unwritable(command: Command) -> ReplyError | None:
     return None
 
 
-def _refusal(error: faults.ResponseError) -> ReplyError:
+def _is_dirty(connection: AbstractConnection) -> bool:
+    """Whether the server has closed this idle connection, or said something on it that nobody asked for."""
+    # redis-py's own look (`can_read`) misses a connection that was reset, and costs a coroutine for each batch.
+    reader = connection._reader  # noqa: SLF001
+    if reader is None:
+        return True
+    return bool(reader.at_eof() or reader.exception() is not None or reader._buffer)  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def _untrusted(error: BaseException) -> str:
+    """What is wrong with the server's certificate; empty where something else is."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+        cause = cause.__cause__ or cause.__context__
+    if cause is None:
+        return ""
+    return (
+        f"its TLS certificate is refused ({cause.verify_message}). PALLAS_REDIS_URL must name the host as the "
+        "certificate does, and the authority that signed it as ?tls_ca=/path/to/ca.pem unless the system trusts it"
+    )
+
+
+def _refusal(error: faults.ResponseError, command: Command) -> ReplyError:
     """The server's words with their code in front, which redis-py strips from some and keeps beside them."""
     text = str(error)
     first = text.split(" ", 1)[0]
-    if first.isalpha() and first.isupper():
-        return ReplyError(text)
-    # Only the in-memory server tells no code but by the class.
-    code = error.status_code or ("NOSCRIPT" if isinstance(error, faults.NoScriptError) else "ERR")
-    return ReplyError(f"{code} {text}")
+    if not (first.isalpha() and first.isupper()):
+        # Only the in-memory server tells no code but by the class.
+        code = error.status_code or ("NOSCRIPT" if isinstance(error, faults.NoScriptError) else "ERR")
+        text = f"{code} {text}"
+    if text.startswith("WRONGTYPE"):
+        # The server does not say where: without a name nobody finds the foreign key.
+        text = f"{text} (a foreign value is in the way, in {_named_keys(command)}; nothing was overwritten)"
+    return ReplyError(text)
+
+
+def _named_keys(command: Command) -> str:
+    keys = keys_of(command)
+    names = [key.decode(errors="replace") if isinstance(key, bytes) else str(key) for key in dict.fromkeys(keys)]
+    return names[0] if len(names) == 1 else f"one of {', '.join(names[:6])}"
 
 
 def _memory_client() -> Any:

@@ -121,17 +121,20 @@ class ClusterTransport:
             await self._nodes.pop(address).close()
 
 
-def slot_of(command: Command) -> int | None:
-    """The slot of a command's first key; None for a command without keys."""
+def keys_of(command: Command) -> tuple[bytes | str | int, ...]:
+    """A command's keys: all of a script call, else the first argument."""
     name = command[0]
     if name in _SCRIPT_CALLS:
-        if not int(command[2]):
-            return None
-        key = command[3]
-    elif name in _KEYLESS:
+        return command[3 : 3 + int(command[2])]
+    return () if name in _KEYLESS else command[1:2]
+
+
+def slot_of(command: Command) -> int | None:
+    """The slot of a command's first key; None for a command without keys."""
+    keys = keys_of(command)
+    if not keys:
         return None
-    else:
-        key = command[1]
+    key = keys[0]
     return key_slot(key if isinstance(key, bytes) else str(key).encode())
 
 

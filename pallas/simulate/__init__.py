@@ -7,7 +7,7 @@ protocol ends behave and nothing of how the product parses, matches or claims.
 from __future__ import annotations
 
 from pallas.simulate.drive import Progress, Stage, run, simulated
-from pallas.simulate.ledger import LedgerReport
-from pallas.simulate.options import Options
+from pallas.simulate.ledger import LedgerReport, Row
+from pallas.simulate.options import Conduct, Options
 
-__all__ = ["LedgerReport", "Options", "Progress", "Stage", "run", "simulated"]
+__all__ = ["Conduct", "LedgerReport", "Options", "Progress", "Row", "Stage", "run", "simulated"]

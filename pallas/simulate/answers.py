@@ -111,6 +111,11 @@ class Answerer:
             return Answer(reply, refused=name.startswith("send_"))
         return Answer(self._echoed({"status": "ok", "retcode": 0, "data": data, **_words(impl, "")}, echo), sent)
 
+    def refusal(self, frame: str | bytes) -> Json:
+        """How this end refuses a send that it has read."""
+        echo = json.loads(frame).get("echo", _NO_ECHO)
+        return self._failed(_CODES[self._account.impl][2], "the send was refused", echo)
+
     def _plain_name(self, name: str) -> str:
         if self._account.impl is not Impl.LAGRANGE:
             name = name.removesuffix("_async")

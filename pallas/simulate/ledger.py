@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -32,6 +32,8 @@ class _Tally:
     answered: int = 0
     waiting: deque[float] = field(default_factory=deque)
     """When the messages without an answer were first reported."""
+    asked_at: list[float] = field(default_factory=list)
+    answered_at: list[float] = field(default_factory=list)
     heard_by: set[int] = field(default_factory=set)
     answered_by: list[int] = field(default_factory=list)
 
@@ -77,6 +79,25 @@ class Example:
     answered: int
     reported_by: tuple[str, ...]
     answered_by: tuple[str, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class Row:
+    """All that is known of one text in one group; times are the ledger's clock's."""
+
+    group: str
+    nonce: str
+    """What follows the `ping`."""
+    asked: int
+    """Messages that surely reached a worker; each is owed one answer."""
+    unsure: int
+    answered: int
+    asked_at: tuple[float, ...]
+    """When each was first reported, the unsure ones included."""
+    answered_at: tuple[float, ...]
+    heard_by: frozenset[int]
+    """Indices of the accounts."""
+    answered_by: tuple[int, ...]
 
 
 @dataclass(slots=True, frozen=True)
@@ -161,6 +182,7 @@ class Ledger:
         tally = self._tallies.setdefault(record.key, _Tally())
         tally.heard_by.add(account.index)
         tally.waiting.append(now)
+        tally.asked_at.append(now)
         if record.doubtful:
             tally.unsure -= 1
         else:
@@ -202,6 +224,7 @@ class Ledger:
         if tally.waiting:
             self._latencies.append(max(0.0, now - tally.waiting.popleft()))
         tally.answered_by.append(account.index)
+        tally.answered_at.append(now)
         self._counted(tally, answered=1)
 
     def refused(self, account: Account) -> None:
@@ -244,6 +267,21 @@ class Ledger:
             lost_examples=tuple(self._example(*item) for item in lost[:_EXAMPLES]),
             doubled_examples=tuple(self._example(*item) for item in doubled[:_EXAMPLES]),
         )
+
+    def rows(self) -> Iterator[Row]:
+        """Every text that was said or answered, for whoever looks closer than the report."""
+        for (group, nonce), tally in self._tallies.items():
+            yield Row(
+                group=str(group),
+                nonce=nonce,
+                asked=tally.sure,
+                unsure=tally.unsure,
+                answered=tally.answered,
+                asked_at=tuple(tally.asked_at),
+                answered_at=tuple(tally.answered_at),
+                heard_by=frozenset(tally.heard_by),
+                answered_by=tuple(tally.answered_by),
+            )
 
     def sample(self) -> Example | None:
         """One text that was said once and answered once, to be shown; the one most accounts reported."""

@@ -20,10 +20,10 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 from websockets.protocol import State
 
 from pallas.clock import Clock
-from pallas.simulate.answers import Answerer
+from pallas.simulate.answers import Answer, Answerer
 from pallas.simulate.ends import COSTUMES, Json
 from pallas.simulate.ledger import Ledger, Record
-from pallas.simulate.options import Options
+from pallas.simulate.options import Conduct, Options
 from pallas.simulate.world import Account, Physical, World
 from pallas.tasks import Tasks
 
@@ -88,6 +88,8 @@ class End:
         self.account = account
         self.problem = ""
         """Why the last attempt to connect failed."""
+        self.conduct = options.conduct[account.index % len(options.conduct)]
+        """What it makes of sends; may be changed at any time."""
         self._costume = COSTUMES[account.impl]
         self._answerer = Answerer(account, world)
         self._options = options
@@ -253,14 +255,35 @@ class End:
         try:
             async for frame in socket:
                 answer = self._answerer.answer(frame, int(self._clock.wall_s()))
-                if answer.sent is not None:
-                    self._ledger.accepted(self.account, answer.sent, self._clock.mono())
-                elif answer.refused:
+                reply = answer.reply if answer.sent is None else self._treat(socket, frame, answer)
+                if answer.refused:
                     self._ledger.refused(self.account)
-                if answer.reply is not None:
-                    await socket.send(_reply(answer.reply))
+                if reply is not None:
+                    await socket.send(_reply(reply))
         except ConnectionClosed:
             return
+
+    def _treat(self, socket: ClientConnection, frame: str | bytes, answer: Answer) -> Json | None:
+        """A send as the account's conduct has it; what is answered at once, if anything."""
+        conduct = self.conduct
+        if conduct is Conduct.REFUSE:
+            self._ledger.refused(self.account)
+            return self._answerer.refusal(frame)
+        if conduct not in {Conduct.CUT_BEFORE, Conduct.NEVER} and answer.sent is not None:
+            self._ledger.accepted(self.account, answer.sent, self._clock.mono())
+        if conduct in {Conduct.CUT_BEFORE, Conduct.OK_THEN_CUT}:
+            socket.transport.abort()
+        if conduct is Conduct.LATE:
+            self._tasks.start(self._reply_late(socket, answer), f"late answer {self.account.self_id}")
+        return answer.reply if conduct is Conduct.OK else None
+
+    async def _reply_late(self, socket: ClientConnection, answer: Answer) -> None:
+        await asyncio.sleep(self._options.late_s)
+        if answer.reply is not None:
+            try:
+                await socket.send(_reply(answer.reply))
+            except ConnectionClosed:
+                return
 
     async def _notice(self) -> None:
         """Some ends see that the link is gone only when the next frame cannot be written; that one is lost."""

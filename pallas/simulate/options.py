@@ -7,8 +7,26 @@ that fault tests need not wait for real intervals; delays of the messages themse
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from pallas.errors import SettingsError
+
+
+class Conduct(StrEnum):
+    """What an end makes of a send it is asked for."""
+
+    OK = "ok"
+    """It is accepted, and said so."""
+    REFUSE = "refuse"
+    """It is refused, and said so."""
+    LATE = "late"
+    """It is accepted, and said so only after `late_s`."""
+    OK_THEN_CUT = "ok_then_cut"
+    """It is accepted, and the link breaks before that is said."""
+    CUT_BEFORE = "cut_before"
+    """The link breaks before it is accepted."""
+    NEVER = "never"
+    """It is not accepted, and nothing is said."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -22,6 +40,8 @@ class Options:
     rate: float = 50.0
     """Numbered messages per second."""
     seed: int = 1
+    offset: int = 0
+    """Moves the numbers of accounts and groups, so that simulations that run at once are strangers."""
     urls: tuple[str, ...] = ()
     """Reverse WebSocket addresses of the workers; accounts are spread over them."""
     token: str = field(default="", repr=False)
@@ -41,6 +61,10 @@ class Options:
     """Share of the accounts whose end is too old to report a sequence; never Lagrange, which always does."""
     split: bool = False
     """Lagrange accounts use a pair of Api and Event sockets instead of one."""
+    conduct: tuple[Conduct, ...] = (Conduct.OK,)
+    """What the ends make of sends: the accounts take these in turn."""
+    late_s: float = 0.0
+    """How late `Conduct.LATE` answers."""
     time_scale: float = 1.0
     settle_s: float = 2.0
     """Silence after the last expected answer, in which a double would still show."""
@@ -58,6 +82,8 @@ class Options:
             wrong.append(
                 "urls is empty, at least one worker address such as ws://127.0.0.1:8090/onebot/v11/ws is needed"
             )
+        if not self.conduct:
+            wrong.append("conduct is empty, at least one is needed")
         wrong += [
             f"url {address_of(url)!r} does not start with ws:// or wss://"
             for url in self.urls
@@ -71,6 +97,7 @@ _RANGES = (
     ("accounts", 1, 5000),
     ("groups", 1, 20_000),
     ("messages", 1, 10_000_000),
+    ("offset", 0, 10_000_000),
     ("rate", 0.01, 100_000),
     ("repeats", 0, 0.9),
     ("losses", 0, 0.9),
@@ -79,6 +106,7 @@ _RANGES = (
     ("chatter", 0, 10),
     ("renewals", 0, 1),
     ("plain", 0, 1),
+    ("late_s", 0, 600),
     ("time_scale", 0.001, 100),
     ("settle_s", 0, 600),
     ("patience_s", 0.01, 3600),

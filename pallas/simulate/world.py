@@ -152,7 +152,7 @@ class World:
             fleet.append(
                 Account(
                     index=index,
-                    self_id=_FIRST_ACCOUNT + index,
+                    self_id=_FIRST_ACCOUNT + options.offset + index,
                     impl=impl,
                     # Shifted by the round, so that one end's accounts are not all on one worker.
                     url=options.urls[(index + round_) % len(options.urls)],
@@ -171,7 +171,7 @@ class World:
             rng.choice(seats).add(account)
         return tuple(
             Group(
-                group_id=_FIRST_GROUP + number,
+                group_id=_FIRST_GROUP + self._options.offset + number,
                 name=f"simulated group {number + 1}",
                 accounts=tuple(sorted(seat)),
                 members=_people(own, number),

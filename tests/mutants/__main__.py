@@ -14,7 +14,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.mutants.seeds import MUTANTS, Mutant
+from tests.mutants.mutant import Mutant
+from tests.mutants.seeds import MUTANTS
 from tests.support.tree import ROOT
 
 _COPIED = ("pallas", "shard", "federate", "webui", "tests", "bench", "docs", "pyproject.toml", "compose.yaml")

@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(slots=True, frozen=True)
-class Mutant:
-    """One break; `old` stands exactly once in `file`, `test` fails with `new` in its place."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-    test: str
-
+from tests.mutants import identity
+from tests.mutants.mutant import Mutant
 
 _LUA = "pallas/redis/lua"
 _REDIS = "tests/redis"
@@ -115,14 +104,14 @@ MUTANTS = (
     Mutant(
         "twins a second apart are one",
         "shard/report.py",
-        'claim = Claim(\n            group.bucket, group.space, message.seq, message.time_s, message.user_id, f"{message.bot_id}:{mark}"\n        )',
-        'claim = Claim(\n            group.bucket, group.space, message.seq, message.time_s, message.user_id, f"{message.bot_id}:{mark}", 1\n        )',
-        f"{_REDIS}/test_match_by_content.py",
+        "claim.tolerance_s = group.terms.tolerance_s",
+        "claim.tolerance_s = 1",
+        f"{_REDIS}/test_identity_whole_path.py",
     ),
     Mutant(
         "an observer is forgotten",
         "shard/matching.py",
-        "        entry.observers.append(message.bot_id)\n",
+        "        observers.append(message.bot_id)\n",
         "",
         "tests/unit/test_matching.py",
     ),
@@ -136,8 +125,9 @@ MUTANTS = (
     Mutant(
         "orphans are ended at once",
         "shard/orphans.py",
-        "return self._lapses.dead_for(epoch_of(token)) >= self._after_s",
-        "return self._lapses.is_dead(epoch_of(token))",
+        "return self._served_s - began >= self._after_s",
+        "return True",
         f"{_REDIS}/test_take_over.py::test_where_the_only_link_comes_back_in_time_its_account_answers",
     ),
+    *identity.MUTANTS,
 )

@@ -37,6 +37,7 @@ def _taken(process: PallasProcess) -> int | None:
     return int(listening[-1]["shard_id"]) if listening and events(process, "lease.taken") else None
 
 
+@pytest.mark.row("F6")
 def test_second_worker_with_the_same_id_is_refused_and_told_who_has_it(here: Site) -> None:
     first = started(here, "first", shard=0)
     second = here.start("second", "worker", "--shard-id", "0", *APP)
@@ -48,6 +49,17 @@ def test_second_worker_with_the_same_id_is_refused_and_told_who_has_it(here: Sit
     assert (here.data / "run" / "worker-0.json").exists()
 
 
+@pytest.mark.row("F6")
+def test_of_two_that_start_at_once_with_one_id_one_is_refused(here: Site) -> None:
+    both = [here.start(name, "worker", "--shard-id", "0", *APP) for name in ("one", "two")]
+    block_until(lambda: [process.exit_code for process in both].count(1) == 1, 20, saying="one is refused")
+    (stays,) = [process for process in both if process.exit_code is None]
+    block_until(lambda: is_ready(here.worker_url(0)), 10, saying="the other is ready")
+    assert sum(len(events(process, "lease.taken")) for process in both) == 1
+    assert stays.exit_code is None
+
+
+@pytest.mark.row("F6")
 def test_waiting_worker_takes_over_from_a_killed_one_when_its_lease_has_lapsed(here: Site) -> None:
     first = started(here, "first", shard=0)
     second = here.start("second", "worker", "--shard-id", "0", "--wait", *APP)

@@ -80,6 +80,7 @@ def test_nothing_outlives_an_up_that_was_killed(here: Site) -> None:
     assert time.monotonic() - killed < 3.0
 
 
+@pytest.mark.row("F4")
 def test_workers_go_on_while_the_hub_is_dead(here: Site) -> None:
     up = here.up(2)
     line = ready_line(up)

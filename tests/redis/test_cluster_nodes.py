@@ -74,21 +74,25 @@ async def test_a_claim_whose_keys_are_on_both_sides_of_a_move_is_won_once_they_a
     formed: Cluster, one: Claimant
 ) -> None:
     assert await one.report(1) is WON
-    slot = key_slot(KEYS.bucket(encode("100200300")).open.encode())
+    bucket = KEYS.bucket(encode("100200300"))
+    slot = key_slot(bucket.open.encode())
     old = formed.owner(slot)
     new = next(node for node in formed.nodes if node is not old)
     steps = formed.move(slot, new)
+    pair = {bucket.open.encode(), bucket.books.encode()}
     try:
-        while next(steps) < 1:
-            pass
+        while len(pair & set(old.ask("CLUSTER", "GETKEYSINSLOT", slot, 9))) != 1:
+            next(steps)
         claim = one.claim(500)
         asked = asyncio.ensure_future(one.take(claim))
-        await wait_until(lambda: old.refusals().get("TRYAGAIN"))
+        looked = asyncio.ensure_future(one.books())
+        await wait_until(lambda: old.refusals().get("TRYAGAIN", 0) >= 2)
         for _ in steps:
             await asyncio.sleep(0)
         assert await asked is WON
         assert await one.report(1) is Verdict.LOST, "what was decided before the move is known after it"
         assert (await one.books()).distinct == 2
+        assert (await looked).distinct in {1, 2}, "who only reads is not told of it"
     finally:
         new.flush()
         give(formed.nodes, slot, old)

@@ -206,13 +206,13 @@ async def test_what_open_keeps_of_an_entry_leads_to_its_record(redis_url: str, s
         home, at = (BUCKET.block(1029), 1029 & 63) if seq is not None else claim.content_at(claim.time_s)
         if seq is not None:
             made = script("entry_claim")
-            keys = (home, BUCKET.open, BUCKET.books, BUCKET.plain)
-            await redis.run(made, made.command(*keys, claim.token, at, claim.record(), 86_400, "1", seq))
+            names = (home, BUCKET.open, BUCKET.books, BUCKET.plain)
+            await redis.run(made, made.command(*names, claim.token, at, claim.record(), 86_400, "1", seq))
         else:
             made = script("entry_match")
-            keys = (BUCKET.block(0), home, home, BUCKET.open, BUCKET.books, BUCKET.plain)
+            hashes = (BUCKET.block(0), home, home, BUCKET.open, BUCKET.books, BUCKET.plain)
             values = (claim.token, "", claim.record(), 86_400, "1", "", at, 3, b"", 0, 0, claim.observer())
-            await redis.run(made, made.command(*keys, *values))
+            await redis.run(made, made.command(*hashes, *values))
         place = await redis.execute("HGET", BUCKET.open, claim.token)
         assert place[:1] == b"c"
         assert space_of(place[1:]) == "1"

@@ -13,15 +13,17 @@ import pytest
 import structlog
 
 from pallas import keys as names
+from pallas.clock import SystemClock
 from pallas.errors import RedisError, ReplyError
 from pallas.keys import Keys, encode
 from pallas.redis import Redis
+from shard.terms import TermsBook
 from tests.support.load import QUICK, bot
 from tests.support.opened import opened
 from tests.support.shards import Shard, group_message, shards
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.leaves_keys, pytest.mark.row("F24")]
+pytestmark = pytest.mark.leaves_keys
 
 KEYS = Keys("pallas")
 HERE, ELSEWHERE = 7001, 7002
@@ -38,6 +40,7 @@ OF_A_GROUP = {
 BESIDE = {
     "{p}:presence:bots": KEYS.presence,
     "{p}:presence:fleet": KEYS.fleet,
+    "{p}:presence:terms": KEYS.terms,
     "{p}:worker:<shard>": KEYS.worker(0),
     "{p}:ready:<name>": KEYS.ready("worker-0"),
     "{p}:{bb}:dead": BUCKET.dead,
@@ -85,6 +88,7 @@ def test_every_key_is_tried() -> None:
     assert {*OF_A_GROUP, *BESIDE, *OF_THE_LEASE} == set(table)
 
 
+@pytest.mark.row("F24")
 @pytest.mark.parametrize("key", OF_A_GROUP.values(), ids=OF_A_GROUP)
 async def test_messages_of_its_groups_wait_and_all_others_are_answered(
     redis_url: str, admin: Redis, tmp_path: Path, lines: list[Any], key: str
@@ -105,6 +109,7 @@ async def test_messages_of_its_groups_wait_and_all_others_are_answered(
         assert (ended.distinct, ended.handled, ended.open) == (2, 2, 0)
 
 
+@pytest.mark.row("F24")
 @pytest.mark.parametrize("key", BESIDE.values(), ids=BESIDE)
 async def test_what_stands_beside_the_messages_stops_none(
     redis_url: str, admin: Redis, tmp_path: Path, lines: list[Any], key: str
@@ -115,7 +120,9 @@ async def test_what_stands_beside_the_messages_stops_none(
         ask(shard, 1, HERE)
         await shard.quiet()
         assert shard.sent() == ["pong 1"]
-        for beat in (worker._know_fleet, worker.presence.refresh, worker.presence.purge, worker.pulse.publish):
+        terms = TermsBook(worker._redis, worker.keys, SystemClock(), worker.roster)
+        presence = worker.presence
+        for beat in (worker._know_fleet, presence.refresh, presence.purge, worker.pulse.publish, terms.beat):
             try:
                 await beat()
             except ReplyError as error:
@@ -129,10 +136,9 @@ async def test_what_stands_beside_the_messages_stops_none(
         await assert_untouched(admin, key)
 
 
+@pytest.mark.row("F24")
 @pytest.mark.parametrize("key", OF_THE_LEASE.values(), ids=OF_THE_LEASE)
-async def test_no_lease_is_taken_until_it_is_gone(
-    redis_url: str, admin: Redis, tmp_path: Path, key: str
-) -> None:
+async def test_no_lease_is_taken_until_it_is_gone(redis_url: str, admin: Redis, tmp_path: Path, key: str) -> None:
     async with shards(redis_url, tmp_path, bot(), **QUICK) as (shard,):
         lease = shard.worker.lease
         await lease.release()

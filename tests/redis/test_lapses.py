@@ -109,18 +109,6 @@ async def test_a_life_longer_than_ours_is_respected(redis: Redis) -> None:
     assert not lapses.is_dead(one.epoch)
 
 
-async def test_how_long_an_epoch_is_dead_is_counted_from_when_we_found_it_dead(redis: Redis) -> None:
-    clock = HandClock()
-    one = lease_of(redis, 0)
-    await one.take()
-    lapses = await looked(redis, clock)
-    assert lapses.dead_for(one.epoch) == 0
-    assert lapses.dead_for(7) == 0
-    clock.advance(31)
-    assert lapses.dead_for(7) == 31
-    assert lapses.dead_for(one.epoch) == 0
-
-
 async def test_a_foreign_value_among_the_leases_hides_no_other(redis: Redis) -> None:
     one = lease_of(redis, 0)
     await one.take()

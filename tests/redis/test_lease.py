@@ -205,6 +205,18 @@ async def test_a_worker_never_gets_an_epoch_it_has_had_before(client: Redis) -> 
     assert seen == sorted(set(seen))
 
 
+async def test_a_server_that_forgot_everything_gives_out_no_epoch_that_another_worker_has(client: Redis) -> None:
+    one, other = lease(client, life_s=60), lease(client, life_s=60)
+    await one.take()
+    # Epochs may be far ahead of the clock: of a server whose clock was, or after many restarts in a second.
+    await client.execute("SET", KEYS.epoch, one.epoch + 5000)
+    await other.take()
+    await one._renew()
+    await client.execute("FLUSHALL")
+    await one.take()
+    assert one.epoch > other.epoch
+
+
 async def later(client: Redis, second: int) -> bool:
     return int((await client.execute("TIME"))[0]) > second
 

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -296,3 +297,25 @@ def test_nothing_is_handled_twice_and_no_message_that_one_shard_told_apart_is_lo
     assert max(seen_by.values()) <= len(winners) <= physical
     if all(has_seq):
         assert len(winners) == physical
+
+
+@AGAINST_THE_MODEL
+@given(data=st.data(), tolerance_s=st.integers(0, 1))
+def test_redis_decides_as_the_model_does_where_shards_have_ends_of_both_kinds(
+    redis_url: str, data: st.DataObject, tolerance_s: int
+) -> None:
+    sequenced = data.draw(st.lists(st.booleans(), min_size=24, max_size=24), label="which reports have a sequence")
+    _, drawn = reports_of(data, [False] * SHARDS)
+    numbers = {report.mark: int(report.mark.partition(":")[2]) for report in drawn}
+    reports = [
+        replace(report, seq=900 + numbers[report.mark])
+        if sequenced[(numbers[report.mark] * SHARDS + report.shard) % len(sequenced)]
+        else report
+        for report in drawn
+    ]
+    model = Model(tolerance_s)
+    expected = [model.wins(report) for report in reports]
+    verdicts = asyncio.run(
+        decide(redis_url, f"drawn-{next(GROUPS)}", reports, plain_first=True, tolerance_s=tolerance_s)
+    )
+    assert verdicts == expected

@@ -410,7 +410,7 @@ async def test_a_time_beyond_all_clocks_is_no_reason_to_lose_a_message(
     ],
 )
 async def test_a_level_is_checked_with_the_role_and_the_operators_lists(
-    redis_url: str, tmp_path: Path, role: Any, lists: dict[str, str], *, permitted: bool
+    redis_url: str, tmp_path: Path, role: Any, lists: dict[str, Any], *, permitted: bool
 ) -> None:
     async with shards(redis_url, tmp_path, bot(), **lists) as (shard,):
         await one_message(shard, "mod", sender={"role": role})

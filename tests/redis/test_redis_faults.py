@@ -6,6 +6,7 @@ Where a fault may cost messages, the window is what was asked in its time by the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,6 +75,50 @@ async def test_a_server_that_sleeps_is_waited_for(
             back = await load.resumed(5)
         assert sum(sum(shard.meters.unknown.values()) for shard in load._fleet) > 0, "it was noticed"
         told(request, await load.settled(), "F12", "DEBUG SLEEP 3", back_s=back)
+
+
+@pytest.mark.row("F12")
+async def test_a_server_that_is_busy_with_a_script_is_waited_for(
+    new_valkey: NewValkey, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    server = new_valkey("--busy-reply-threshold", "100")
+    async with loaded(server.url, tmp_path) as load:
+        async with load.running():
+            await load.resumed(5)
+            looping = asyncio.create_task(asyncio.to_thread(endless_script, server))
+            await wait_until(lambda: all(refused(shard.meters.unknown) for shard in load._fleet))
+            await lag(1)
+            await asyncio.to_thread(server.ask, "SCRIPT", "KILL")
+            await looping
+            back = await load.resumed(3)
+        told(request, await load.settled(), "F12", "BUSY with an endless script", back_s=back)
+
+
+def endless_script(server: ValkeyProcess) -> None:
+    with contextlib.suppress(plain.ResponseError):
+        server.ask("EVAL", "while true do end", 0)
+
+
+@pytest.mark.row("F12")
+async def test_a_server_that_still_loads_its_data_is_waited_for(
+    new_valkey: NewValkey, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    slow = ("--key-load-delay", "2000", "--loading-process-events-interval-bytes", "1024")
+    server = new_valkey("--appendonly", "yes", *slow)
+    with plain.Redis(port=server.port) as admin:
+        admin.mset({f"others:{number}": "x" * 20 for number in range(400)})
+        # Into the base file, whose keys are loaded with the delay.
+        admin.bgrewriteaof()
+        await wait_until(lambda: admin.info("persistence")["aof_rewrite_in_progress"] == 0)
+    async with loaded(server.url, tmp_path) as load:
+        async with load.running():
+            await load.resumed(5)
+            server.kill()
+            await asyncio.to_thread(server.start)
+            assert server.info("persistence")["loading"] == "1"
+            await wait_until(lambda: server.info("persistence")["loading"] == "0", 20)
+            back = await load.resumed(3)
+        told(request, await load.settled(), "F12", "LOADING after a restart", back_s=back)
 
 
 @pytest.mark.row("F11")
@@ -172,7 +217,7 @@ async def test_a_server_that_closes_what_is_idle_is_not_noticed(
         assert all(shard.meters.unknown == {} for shard in load._fleet)
 
 
-@pytest.mark.row("F24")
+@pytest.mark.row("F27")
 async def test_replies_that_are_cut_on_the_wire_cost_nothing(
     redis_url: str, valkey: ValkeyProcess, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -40,6 +40,7 @@ async def test_when_the_primary_dies_claims_wait_for_its_successor() -> None:
             one.handled(claim)
             await one.settled()
 
+
 async def test_a_sentinel_that_is_gone_does_not_hide_the_others(sentinel: Watched) -> None:
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
@@ -51,6 +52,7 @@ async def test_a_sentinel_that_is_gone_does_not_hide_the_others(sentinel: Watche
         hosts = f"127.0.0.1:{dead},127.0.0.1:{port},127.0.0.1:{sentinel.sentinel_ports[0]}"
         async with opened(f"redis+sentinel://{hosts}/{SERVICE}/0", dead_after_ms=3000) as client:
             assert await client.execute("PING") == b"PONG"
+
 
 async def test_nothing_stays_open_to_the_sentinels(sentinel: Watched) -> None:
     async with opened(sentinel.url) as client:

@@ -288,7 +288,8 @@ async def test_the_handler_that_swallows_the_refusal_has_not_answered(redis_url:
         await asyncio.to_thread(gate.wait, 10)
         try:
             await ctx.reply("pong")
-        except Exception:  # noqa: BLE001  (as careless bots do)
+        except Exception:
+            # As careless bots do.
             return
 
     async with shards(redis_url, tmp_path, app, **FAST) as (one,):

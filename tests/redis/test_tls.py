@@ -58,13 +58,14 @@ async def test_a_server_that_wants_a_client_certificate_gets_it(valkey: ValkeyPr
 async def test_a_file_that_is_not_there_is_named(valkey: ValkeyProcess, tmp_path: Path) -> None:
     issued = Certificates(tmp_path)
     with tls_end(valkey.port, issued.context()) as port:
-        with pytest.raises(SettingsError, match=r"tls_ca=.*none\.pem cannot be read \(No such file"):
-            async with opened(f"rediss://127.0.0.1:{port}/0?tls_ca={tmp_path}/none.pem"):
-                pass
+        url = f"rediss://127.0.0.1:{port}/0?tls_ca={tmp_path}/none.pem"
+    with pytest.raises(SettingsError, match=r"tls_ca=.*none\.pem cannot be read \(No such file"):
+        async with opened(url):
+            pass
 
 
 async def test_a_server_without_tls_is_told_apart_from_a_wrong_certificate(valkey: ValkeyProcess) -> None:
     async with opened(f"rediss://127.0.0.1:{valkey.port}/0", late_ms=3000, dead_after_ms=500) as client:
-        with pytest.raises(RedisUnavailable, match="cannot connect to Redis.*speak TLS") as refusal:
+        with pytest.raises(RedisUnavailable, match=r"cannot connect to Redis.*speak TLS") as refusal:
             await client.execute("PING")
     assert "certificate" not in str(refusal.value)

@@ -13,10 +13,12 @@ import pytest
 from pallas import App, Context
 from pallas.claim import Verdict
 from pallas.clock import SystemClock
-from pallas.errors import ReplyError, ShardTaken
+from pallas.errors import LeaseLost, ReplyError, ShardTaken
 from pallas.keys import NO_TTL, encode
 from pallas.redis import Redis, fatal_problems
 from shard.fleet import Fleet
+from shard.lapses import Lapses
+from shard.orphans import Orphans
 from shard.presence import PresenceBook
 from shard.redis_view import RedisView
 from shard.registry import Lease
@@ -26,7 +28,8 @@ from tests.support.claimants import KEYS, claimants
 from tests.support.opened import HandClock, opened
 from tests.support.shards import group_message, shards
 from tests.support.tls import Certificates, tls_end
-from tests.support.topology import TOPOLOGIES, Cluster, Watched, cluster, contained, watched
+from tests.support.topology import Cluster, Watched, cluster, contained, watched
+from tests.support.topology_table import TOPOLOGIES
 from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import wait_until
 
@@ -140,6 +143,36 @@ async def test_each_message_has_one_holder_and_the_books_balance(url: str) -> No
         books = await RedisView(fleet[0].redis, KEYS, SystemClock(), name="x", purge_s=120).books()
         assert (books.ended.distinct, books.ended.handled, books.ended.open) == (200, 40, 160)
         assert books.balanced
+
+
+async def test_what_a_dead_worker_held_is_taken_over_or_ended(url: str) -> None:
+    async with claimants(url, 2) as (dead, taker):
+        spaces = [encode(str(number)) for number in range(20)]
+        for space in spaces:
+            for seq, text in ((1, "taken"), (None, "taken by content"), (2, "begun"), (3, "left")):
+                held = dead.claim(seq, group=space)
+                assert await dead.take(held, text=text) is WON
+                if text == "begun":
+                    await dead.claims.effect(held)
+                elif text != "left":
+                    seen = taker.claim(seq, group=space)
+                    assert await taker.take(seen, text=text) is LOST
+                    assert seen.holder[1:] == held.token
+                    assert await taker.claims.look([seen]) == [True]
+                    assert await taker.claims.take_over(seen) is WON
+                    assert await taker.claims.take_over(seen) is WON, "told again"
+                    await taker.claims.effect(seen)
+                    with pytest.raises(LeaseLost):
+                        await dead.claims.effect(held)
+                    taker.handled(seen)
+        await taker.settled()
+        clock, lapses = HandClock(), Lapses(taker.redis, KEYS, HandClock(), life_s=1)
+        await Orphans(taker.redis, KEYS, lapses, clock, taker.meters, after_s=0).sweep()
+        view = RedisView(taker.redis, KEYS, SystemClock(), name="x", purge_s=120)
+        ended = (await view.books()).ended
+        assert (ended.distinct, ended.handled, ended.open, ended.difference) == (80, 40, 0, 0)
+        assert dict(ended.dead) == {"holder_lost": 20, "sent_unknown": 20}
+        assert len(await view.dead()) == 40
 
 
 async def test_a_shard_id_has_one_holder(client: Redis) -> None:

@@ -47,10 +47,12 @@ class Books:
 class Claimant:
     """One worker: its claims, and short ways to make them."""
 
-    def __init__(self, redis: Redis, number: int, tasks: Tasks, *, ttl_s: int) -> None:
+    def __init__(
+        self, redis: Redis, number: int, tasks: Tasks, *, ttl_s: int, epochs: type[FakeEpoch] = FakeEpoch
+    ) -> None:
         self.redis = redis
         self.number = number
-        self.epoch = FakeEpoch(number)
+        self.epoch = epochs(number)
         self.meters = Meters()
         self.claims = Claims(redis, self.epoch, tasks, self.meters, ttl_s=ttl_s)
         self._marks = 0
@@ -98,7 +100,13 @@ class Claimant:
 
 @contextlib.asynccontextmanager
 async def claimants(
-    url: str, count: int, *, ttl_s: int = 86_400, late_ms: int = 2000, dead_after_ms: int = 4000
+    url: str,
+    count: int,
+    *,
+    ttl_s: int = 86_400,
+    late_ms: int = 2000,
+    dead_after_ms: int = 4000,
+    epochs: type[FakeEpoch] = FakeEpoch,
 ) -> AsyncIterator[list[Claimant]]:
     """So many workers on one server; closed with the context."""
     tasks = Tasks()
@@ -108,7 +116,10 @@ async def claimants(
         for _ in range(1 if url == "memory://" else count)
     ]
     try:
-        yield [Claimant(clients[number % len(clients)], number, tasks, ttl_s=ttl_s) for number in range(count)]
+        yield [
+            Claimant(clients[number % len(clients)], number, tasks, ttl_s=ttl_s, epochs=epochs)
+            for number in range(count)
+        ]
     finally:
         for client in clients:
             await client.close()

@@ -1,6 +1,6 @@
 """The matching rule in plain Python: what Redis must decide, told the same reports in the same order.
 
-A message is one entry; what tells two equal texts apart is that one observer reported both.
+A message is one entry. Of one content there are as many as it has sequences, or as one observer has told apart.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ class Entry:
 
     first: Report
     seq: int | None
-    marks: set[tuple[int, str]] = field(default_factory=set)
+    marks: list[tuple[int, str]] = field(default_factory=list)
 
-    def knows(self, shard: int) -> bool:
-        return any(number == shard for number, _ in self.marks)
+    def told_by(self, shard: int) -> int:
+        """How many reports of that shard were taken for this message."""
+        return sum(number == shard for number, _ in self.marks)
 
 
 class Model:
@@ -44,15 +45,27 @@ class Model:
 
     def wins(self, report: Report) -> bool:
         """Whether this report is the first of its message; a report that won wins when it is told again."""
-        entry = self._by_sequence(report) or self._told_before(report) or self._by_content(report)
+        mark = (report.shard, report.mark)
+        told = any(mark in entry.marks for entry in self._alike(report))
+        entry = self._by_sequence(report)
+        if entry is None and (told or self._leaves_one(report)):
+            entry = self._told_before(report) or self._by_content(report)
         is_new = entry is None
         if entry is None:
             entry = Entry(report, report.seq)
             self.entries.append(entry)
         if report.seq is not None and entry.seq is None:
             entry.seq = report.seq
-        entry.marks.add((report.shard, report.mark))
+        if not told:
+            entry.marks.append(mark)
         return is_new or entry.first == report
+
+    def _alike(self, report: Report) -> list[Entry]:
+        """Entries of the same content; those of the report's own slot of 16 seconds first, as Redis reads them."""
+        alike = [
+            entry for entry in self.entries if (entry.first.user, entry.first.text) == (report.user, report.text)
+        ]
+        return sorted(alike, key=lambda entry: entry.first.time_s // SLOT_S != report.time_s // SLOT_S)
 
     def _by_sequence(self, report: Report) -> Entry | None:
         if report.seq is None:
@@ -66,24 +79,25 @@ class Model:
         return next(known, None)
 
     def _told_before(self, report: Report) -> Entry | None:
-        mark = (report.shard, report.mark)
-        return next((entry for entry in self.entries if report.seq is None and mark in entry.marks), None)
+        if report.seq is not None:
+            return None
+        near = (entry for entry in self._alike(report) if any(mark == report.mark for _, mark in entry.marks))
+        return next(near, None)
+
+    def _near(self, report: Report) -> list[Entry]:
+        return [entry for entry in self._alike(report) if abs(entry.first.time_s - report.time_s) <= self.tolerance_s]
+
+    def _leaves_one(self, report: Report) -> bool:
+        """Whether there are more messages than this shard has told of."""
+        near = self._near(report)
+        return len(near) > sum(entry.told_by(report.shard) for entry in near)
 
     def _by_content(self, report: Report) -> Entry | None:
-        near = [
-            entry
-            for entry in self.entries
-            if (entry.first.user, entry.first.text) == (report.user, report.text)
-            and abs(entry.first.time_s - report.time_s) <= self.tolerance_s
-            and not entry.knows(report.shard)
-            and (report.seq is None or entry.seq is None)
+        near = self._near(report)
+        fitting = [
+            entry for entry in near if not entry.told_by(report.shard) and (report.seq is None or entry.seq is None)
         ]
-        # Of two as near, the rule leaves open which: Redis looks into the report's own slot of 16 seconds first.
-        return min(
-            near,
-            key=lambda entry: (
-                abs(entry.first.time_s - report.time_s),
-                entry.first.time_s // SLOT_S != report.time_s // SLOT_S,
-            ),
-            default=None,
-        )
+        if fitting:
+            return min(fitting, key=lambda entry: abs(entry.first.time_s - report.time_s))
+        # All that are left for it are open ones that its shard has told of in other words.
+        return next((entry for entry in near if entry.seq is None and entry.told_by(report.shard)), None)

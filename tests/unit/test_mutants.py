@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.mutants.seeds import MUTANTS, Mutant
+from tests.mutants.mutant import Mutant
+from tests.mutants.seeds import MUTANTS
 from tests.support.tree import ROOT
 
 EACH = pytest.mark.parametrize("mutant", MUTANTS, ids=[one.name for one in MUTANTS])

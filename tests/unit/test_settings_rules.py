@@ -59,6 +59,6 @@ def test_tests_may_run_with_times_that_are_too_short_for_people(tmp_path: Path) 
         "redis_dead_after_ms": 500,
         "presence_purge_s": 2,
         "presence_refresh_s": 0.5,
-        "test_fault": "claim.after",
+        "test_fault": "kill:claimed:3",
     }
     assert load(environ={"PALLAS_TESTING": "1"}, cwd=tmp_path, **short).lease_s == 1

@@ -103,6 +103,7 @@ KEPT: list[tuple[str | bytes, Reason]] = [
 ]
 
 
+@pytest.mark.row("F45")
 async def test_a_frame_that_cannot_be_used_is_counted_and_its_link_is_kept(redis_url: str, tmp_path: Path) -> None:
     async with listening(redis_url, tmp_path, demo.app) as worker, MiniEnd(worker.url) as end:
         for number, (bad, reason) in enumerate(KEPT):
@@ -117,6 +118,7 @@ async def test_a_frame_that_cannot_be_used_is_counted_and_its_link_is_kept(redis
         assert_balanced(worker.meters)
 
 
+@pytest.mark.row("F46")
 @pytest.mark.parametrize(
     "bad, code, reason",
     [
@@ -265,6 +267,7 @@ def mutated(rng: random.Random, events: list[Json]) -> bytes:
     return text.encode("utf-8", "replace")
 
 
+@pytest.mark.row("F45")
 @pytest.mark.slow
 @pytest.mark.timeout(90)
 async def test_a_hundred_thousand_fuzzed_frames_leave_no_trace(

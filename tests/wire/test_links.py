@@ -83,6 +83,7 @@ async def test_an_end_with_two_sockets_reports_on_one_and_acts_on_the_other(
         assert "900001" in worker.roster
 
 
+@pytest.mark.row("F42")
 async def test_of_two_links_the_newest_sends_and_a_late_close_of_the_old_one_changes_nothing(
     redis_url: str, tmp_path: Path
 ) -> None:

@@ -2,7 +2,7 @@
 -- KEYS: block (HASH), open (HASH), books (HASH), plain (SET)
 -- ARGV: token, field, record, ttl, space, seq
 -- Returns 1 the caller holds the entry (also when it won earlier and the reply was lost), -1 the space has an end
--- without sequences (call entry_match), 'q' state token: another holds it, 'x' content time: as 'q', but the claim stands
+-- without sequences, or may have (call entry_match), 'q' state token: another holds it, 'x' content time: as 'q', but the claim stands
 -- in that content's entry, to which a pointer of that time leads.
 --
 -- token   10 bytes: shard (2), epoch (4), nonce (4)
@@ -16,9 +16,11 @@ local function number(text, at)
     return ((a * 256 + b) * 256 + c) * 256 + d
 end
 
-if redis.call('SISMEMBER', plain, space) == 1 then return -1 end
+local kept = redis.call('SMISMEMBER', plain, space, '*')
+if kept[1] == 1 or kept[2] == 1 then return -1 end
 local records = redis.call('HGET', block, field)
 if records then
+    if #records % 19 ~= 0 then return redis.error_reply('WRONGTYPE field ' .. field .. ' is none of ours') end
     local sender, time = record:sub(16, 19), number(record, 12)
     for at = 1, #records, 19 do
         if records:sub(at + 15, at + 18) == sender
@@ -32,8 +34,13 @@ if records then
     -- Three records are kept: an end that invents sequences cannot push out another sender's message at once.
     record = (records .. record):sub(-57)
 end
+-- Counted and listed first: where a foreign value stands in the way, nothing is left half done.
+redis.call('HINCRBY', books, 'distinct', 1)
+local listed = redis.pcall('HSET', open, token, 'c' .. space .. '|' .. seq)
+if type(listed) == 'table' then
+    redis.call('HINCRBY', books, 'distinct', -1)
+    return listed
+end
 redis.call('HSET', block, field, record)
 if redis.call('TTL', block) < tonumber(ttl) then redis.call('EXPIRE', block, math.ceil(ttl * 1.05)) end
-redis.call('HSET', open, token, 'c' .. space .. '|' .. seq)
-redis.call('HINCRBY', books, 'distinct', 1)
 return 1

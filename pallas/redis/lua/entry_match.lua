@@ -38,6 +38,8 @@ local time = number(record, 12)
 
 -- Most messages are the first of their content: nothing of this is built for them.
 if records ~= '' or lists[1] ~= '' or (lists[2] or '') ~= '' then
+    if #records % 19 ~= 0 then return redis.error_reply('WRONGTYPE field ' .. field .. ' is none of ours') end
+
     -- Adds the report to the record at `at` of list `which`: its observer, and its sequence where none is known.
     local function observe(which, at)
         local list = lists[which]
@@ -82,7 +84,7 @@ if records ~= '' or lists[1] ~= '' or (lists[2] or '') ~= '' then
                 if own == 0 then unseen = unseen + 1 else surplus = surplus + own - 1 end
                 if open or not sequenced then
                     if own == 0 and (not best or gap < nearest) then best, where, nearest = which, at, gap end
-                    if own > 0 and open then spare, spare_at = which, at end
+                    if own > 0 and open and not spare then spare, spare_at = which, at end
                 end
             end
             at = stop + 1
@@ -107,7 +109,7 @@ if records ~= '' or lists[1] ~= '' or (lists[2] or '') ~= '' then
         end
     end
 
-    if again then
+    if again and (told or unseen > surplus) then
         best, where = again, again_at
     elseif observer ~= '' and unseen <= surplus then
         best = nil
@@ -130,6 +132,14 @@ if records ~= '' or lists[1] ~= '' or (lists[2] or '') ~= '' then
     end
 end
 
+-- Counted and listed first: where a foreign value stands in the way, nothing is left half done.
+redis.call('HINCRBY', books, 'distinct', 1)
+local listed = redis.pcall('HSET', open, token, 'c' .. space .. '|' .. (sequenced and seq or time .. '|' .. content))
+if type(listed) == 'table' then
+    redis.call('HINCRBY', books, 'distinct', -1)
+    return listed
+end
+
 local list = lists[1]
 if sequenced then
     redis.call('HSET', block, field, (records .. record):sub(-57))
@@ -146,6 +156,4 @@ while #list > 2048 do
 end
 redis.call('HSET', hour, content, list)
 if redis.call('TTL', hour) < 0 then redis.call('EXPIRE', hour, ttl + 3600) end
-redis.call('HSET', open, token, 'c' .. space .. '|' .. (sequenced and seq or time .. '|' .. content))
-redis.call('HINCRBY', books, 'distinct', 1)
 return 1

@@ -5,7 +5,7 @@
 --
 -- `shard` is an id, or empty for the lowest free one. A record is epoch|until_ms|attempt|info; times are the server's.
 -- `attempt` names one wish for a lease: asked again after a lost reply, it gets the lease it already has. The epoch
--- also rises with the server's clock and above `after`, the caller's last one, so that a server that forgot everything
+-- also rises with the server's clock and above `after`, the last one that the caller has heard of, so that a server that forgot everything
 -- does not bring a dead epoch back. A foreign value counts as held: nothing of others is overwritten.
 
 local time = redis.call('TIME')
@@ -39,8 +39,11 @@ end
 
 -- The caller counts the lease's life from this answer, so it begins anew.
 if holder then return lease(holder:match('^%d+')) end
-local last = tonumber(redis.call('GET', epoch) or '0')
+local stored = redis.call('GET', epoch)
+local last = tonumber(stored or '0')
 if not last then return redis.error_reply('WRONGTYPE the last epoch given out is no number') end
 local fresh = math.max(last + 1, tonumber(time[1]), after + 1)
+-- Workers that the server forgot still run, under epochs that the caller may not have heard of: a leap past them all.
+if not stored then fresh = fresh + 256 end
 redis.call('SET', epoch, string.format('%d', fresh))
 return lease(string.format('%d', fresh))

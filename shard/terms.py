@@ -1,0 +1,162 @@
+"""What the ends of the whole fleet ask of matching: whether contents are kept, and how far clocks may differ.
+
+An end without sequences can be matched only with messages whose contents are kept. So a worker announces each account
+that reports none, or has not shown yet that it does: contents are kept for every group from then on, not only from the
+group's first report without a sequence. Nothing here decides a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import structlog
+
+from pallas.clock import Clock
+from pallas.errors import RedisError
+from pallas.keys import ANY_SPACE, BUCKETS, TERMS_TTL_S, Keys
+from pallas.onebot.ends import sequenced
+from pallas.redis import Redis
+from shard.conduct import Conduct
+from shard.roster import Account, Roster
+
+_log = structlog.get_logger()
+PERIOD_S = 5.0
+_SETTLE_S = 0.3
+"""A new account may tell its version, or report a sequence, in this time; then nothing need be announced."""
+_UNPROVEN_S = 120
+_OFF_S = 600
+_RENEW_S = 60
+_HEARD_S = PERIOD_S * 2 + 2
+"""Until then every worker has read what was announced."""
+
+
+class Terms:
+    """The terms as this worker knows them; the match table reads them for each report."""
+
+    __slots__ = ("contents", "tolerance_s")
+
+    def __init__(self) -> None:
+        self.contents = False
+        """Some account reports no sequences, or may not: contents are kept for every group."""
+        self.tolerance_s = 0
+        """Seconds by which clocks may differ where only contents tell: 1 while some account's clock is off."""
+
+
+class _Known:
+    """What this worker found out about one of its accounts."""
+
+    __slots__ = ("plain_until", "with_seq", "without_seq")
+
+    def __init__(self) -> None:
+        self.with_seq = 0
+        """Reports with a sequence before its newest link: the end behind a new link may be another one."""
+        self.without_seq = 0
+        self.plain_until = 0
+
+    def look(self, account: Account, conduct: Conduct, now: int) -> tuple[int, int]:
+        """Until when this account asks for contents, and for tolerance; Unix seconds, 0 for not at all."""
+        if conduct.without_seq > self.without_seq:
+            self.without_seq, self.plain_until = conduct.without_seq, now + TERMS_TTL_S
+        contents = self.plain_until
+        if contents <= now and conduct.with_seq == self.with_seq and not sequenced(account.end, account.version):
+            contents = now + _UNPROVEN_S
+        return contents, now + _OFF_S if conduct.is_off else 0
+
+
+class TermsBook:
+    """The accounts of the fleet that ask for something, in Redis: each until when, and for what."""
+
+    def __init__(self, redis: Redis, keys: Keys, clock: Clock, roster: Roster) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._clock = clock
+        self._roster = roster
+        self.terms = Terms()
+        self._known: dict[str, _Known] = {}
+        self._unmark_at: float | None = None
+        self._connected = asyncio.Event()
+
+    def connected(self, account: Account) -> None:
+        """An account has a new link: what it asks for is announced in a moment, not with the next beat."""
+        self._known.setdefault(account.bot_id, _Known()).with_seq = self._roster.conducts[account.bot_id].with_seq
+        self._connected.set()
+
+    async def keep(self) -> None:
+        """Announce and learn for ever."""
+        while True:
+            try:
+                await self.beat()
+            except RedisError as error:
+                # Claims wait for Redis as well; the loop of beats says that it is away.
+                _log.debug("terms.not_read", error=str(error))
+            try:
+                async with asyncio.timeout(PERIOD_S):
+                    await self._connected.wait()
+            except TimeoutError:
+                continue
+            self._connected.clear()
+            await asyncio.sleep(_SETTLE_S)
+
+    async def beat(self) -> None:
+        """Announce what this worker's accounts ask for, and learn what the others' do. Raises RedisError."""
+        now = int(self._clock.wall_s())
+        stored = _read(await self._redis.execute("HGETALL", self._keys.terms))
+        own = self._own(now)
+        if any(contents > now for contents, _ in own.values()) and not self.terms.contents:
+            # For the moment that other workers need to learn it, their scripts are told.
+            await self._mark(present=True)
+            self._unmark_at = self._clock.mono() + _HEARD_S
+        fields: list[str] = []
+        for bot_id, (contents, tolerance) in own.items():
+            had = stored.get(bot_id, (0, 0))
+            if contents < had[0] <= now + _UNPROVEN_S:
+                wanted = contents, tolerance
+            else:
+                # What an earlier worker of this account knew stays true until it runs out.
+                wanted = max(contents, had[0]), max(tolerance, had[1])
+            if any(new > old + _RENEW_S or new < old for new, old in zip(wanted, had, strict=True)):
+                stored[bot_id] = wanted
+                fields += (bot_id, f"{wanted[0]} {wanted[1]}")
+        if fields:
+            await self._redis.execute("HSET", self._keys.terms, *fields)
+            await self._redis.execute("EXPIRE", self._keys.terms, TERMS_TTL_S)
+        over = [bot_id for bot_id, until in stored.items() if max(until) <= now and bot_id not in own]
+        if over:
+            await self._redis.execute("HDEL", self._keys.terms, *over)
+        self.terms.contents = any(contents > now for contents, _ in stored.values())
+        self.terms.tolerance_s = int(any(tolerance > now for _, tolerance in stored.values()))
+        if self._unmark_at is not None and self._clock.mono() >= self._unmark_at:
+            await self._mark(present=False)
+            self._unmark_at = None
+
+    def _own(self, now: int) -> dict[str, tuple[int, int]]:
+        own = {}
+        known: dict[str, _Known] = {}
+        for account in self._roster:
+            one = known[account.bot_id] = self._known.get(account.bot_id) or _Known()
+            own[account.bot_id] = one.look(account, self._roster.conducts[account.bot_id], now)
+        self._known = known
+        return own
+
+    async def _mark(self, *, present: bool) -> None:
+        """Mark every bucket's set of spaces without sequences as holding any space, or take that back."""
+        names = [self._keys.bucket_keys(number).plain for number in range(BUCKETS)]
+        if not present:
+            await asyncio.gather(*(self._redis.execute("SREM", name, ANY_SPACE) for name in names))
+            return
+        await asyncio.gather(*(self._redis.execute("SADD", name, ANY_SPACE) for name in names))
+        await asyncio.gather(*(self._redis.execute("EXPIRE", name, int(_HEARD_S), "NX") for name in names))
+
+
+def _read(flat: Iterable[bytes]) -> dict[str, tuple[int, int]]:
+    """Account → until when it asks for contents, and for tolerance; what is no such record is left out."""
+    found = {}
+    values = iter(flat)
+    for name, value in zip(values, values, strict=True):
+        try:
+            contents, tolerance = map(int, value.split())
+            found[name.decode()] = contents, tolerance
+        except (ValueError, UnicodeDecodeError):
+            continue
+    return found
