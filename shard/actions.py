@@ -84,7 +84,7 @@ class Calls:
 class RunActions:
     """The actions of one run of a handler; made on the sockets' loop, used on the handlers'."""
 
-    __slots__ = ("_bot_id", "_calls", "_claim", "_doubts", "_ended", "_observers", "log_fields", "was_fenced")
+    __slots__ = ("_acted", "_bot_id", "_calls", "_claim", "_doubts", "_ended", "_observers", "log_fields", "was_fenced")
 
     def __init__(
         self,
@@ -100,6 +100,7 @@ class RunActions:
         self._claim = claim
         self._observers = observers
         self._ended = False
+        self._acted = False
         self._doubts = 0
         self.was_fenced = False
         """Whether a call was refused because the message may be another's by now."""
@@ -179,10 +180,18 @@ class RunActions:
             data = await calls.call(bot_id, name, params)
         except SendUnknown:
             raise
+        except NotSent:
+            self._doubts -= 1
+            if self._claim is not None and not (self._doubts or self._acted):
+                # Surely nobody has seen anything yet: the message may still be given to somebody else.
+                self._claim.begun = False
+            raise
         except (ActionFailed, AppError):
             self._doubts -= 1
+            self._acted = True
             raise
         self._doubts -= 1
+        self._acted = True
         account = calls.roster.get(bot_id)
         if account is not None:
             account.last_sent_at = calls.clock.wall_s()

@@ -22,6 +22,7 @@ from pallas.faults import Faults, Point
 from pallas.identity import is_stale
 from pallas.levels import Level, People
 from pallas.model import Lane, Message, Notice, Outcome, Reason
+from pallas.onebot.link import CHANNEL_BROKE
 from shard.actions import Calls, RunActions
 from shard.matching import NoticeTable, Standing, Table
 from shard.report import MessageReport, NoticeReport, Report
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from shard.standby import Standby
 
 _log = structlog.get_logger()
+_MOST_RETURNS = 5
+"""A message whose every link breaks ends after so many tries, instead of going round for ever."""
 _LATEST_S = 2**32 - 1
 """Claims keep times in 32 bits; an end that reports a later one is wrong, but still the same for all its reports."""
 
@@ -338,7 +341,7 @@ class Pipeline:
             # Nobody outside has seen anything of this run: whoever else saw the message may still answer it.
             if isinstance(error, LeaseLost):
                 return GIVEN_UP
-            if isinstance(error, NotSent) and not self._can_speak(report):
+            if isinstance(error, NotSent) and self._may_go_back(report, error):
                 return NO_LINK
         if isinstance(error, LeaseLost):
             return SENT_UNKNOWN if actions.in_doubt else LEASE_LOST
@@ -347,6 +350,13 @@ class Pipeline:
         event = "send.unknown" if isinstance(error, SendUnknown) and actions.in_doubt else "handler.failed"
         _log.error(event, **report.fields(), source=report.route.handler.source, **describe(error))
         return SENT_UNKNOWN if actions.in_doubt else HANDLER_ERROR
+
+    def _may_go_back(self, report: Report, error: NotSent) -> bool:
+        """Whether the message is better off with whoever else saw it: no link of ours carried anything of it."""
+        claim = report.claim
+        if claim is None or len(claim.former) >= _MOST_RETURNS:
+            return False
+        return error.retcode == CHANNEL_BROKE or not self._can_speak(report)
 
     @staticmethod
     def _is_unbegun(report: Report) -> bool:

@@ -1,7 +1,8 @@
-"""Messages that another worker holds and has not begun: kept here until it is known that it did.
+"""Messages that another worker holds and has not ended: kept here until it is known that it did.
 
 The loser of a claim is the only one who can still answer where the winner dies. It looks in batches, and where the
-holder's epoch is dead it becomes the holder in one compare-and-set. Nothing is taken whose effect may have begun.
+holder's epoch is dead it becomes the holder in one compare-and-set. Nothing is taken whose effect may have begun; it is
+kept even so, for its holder takes an effect back that it surely did not send.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from shard.report import Report
 
 _PER_LOOK = 512
+_ENDED = frozenset({b"d", b"u"})
+_OVER = _ENDED | {b""}
+"""States of an entry that nobody can take any more: ended, or remembered no more."""
 _LONGEST = 2.0
 """Looks at one message become rarer up to so many times the first wait: most holders only take their time."""
 
@@ -71,8 +75,8 @@ class Standby:
         return len(self._waiting)
 
     def keep(self, report: Report, claim: Claim) -> None:
-        """Stand by for a message that was lost, unless its holder has begun."""
-        if claim.holder[:1] not in {b"", b"c"}:
+        """Stand by for a message that was lost, unless it has ended."""
+        if claim.holder[:1] in _ENDED:
             return
         if len(self._waiting) >= self._max_messages:
             self._meters.standby_overflow += 1
@@ -101,14 +105,12 @@ class Standby:
     async def _decide(self, one: _Waiting, *, seen: bool) -> None:
         claim = one.claim
         if seen:
-            claimed = claim.holder[:1] == b"c"
-            # An effect of our own that was not sent is on its way back.
-            if not claimed and not (claim.holder[:1] == b"e" and claim.holder[1:] in claim.former):
-                # Begun, done, or remembered no more: nothing of ours any longer.
+            if claim.holder[:1] in _OVER:
                 return
             may = self._may_answer(one.report)
             if may is None:
                 return
+            claimed = claim.holder[:1] == b"c"
             if claimed and may and self._is_free(one) and await self._claims.take_over(claim) is Verdict.WON:
                 self._meters.taken_over += 1
                 self._take_up(one.report, claim)

@@ -330,6 +330,48 @@ async def test_where_the_only_link_comes_back_in_time_its_account_answers(redis_
         assert one.meters.outcomes == DONE
 
 
+async def test_where_the_link_breaks_between_the_record_and_the_write_another_worker_answers(
+    redis_url: str, tmp_path: Path
+) -> None:
+    gate = Gate()
+    async with shards(redis_url, tmp_path, gate.app, gate.app, **FAST) as (one, two):
+        broken = one.connect("10001")
+        await one.quiet()
+
+        async def write(_: bytes) -> None:
+            raise ConnectionResetError("the line is gone")
+
+        broken.write = write  # type: ignore[method-assign]
+        await held_by(one, gate, group_message("10001", "ping", seq=7))
+        two.live()
+        two.hear(group_message("10002", "ping", seq=7))
+        await wait_until(lambda: len(two.worker.standby) == 1)
+        gate.opened.set()
+        await wait_until(lambda: broken.link.is_open and one.meters.released == {Reason.NO_LINK: 1})
+        await broken.close()
+        await wait_until(lambda: two.sent() == ["pong"], 5)
+        await one.quiet()
+        await two.quiet()
+        assert await ended(two, distinct=1, handled=1, open=0)
+
+
+async def test_a_message_whose_link_breaks_at_every_write_ends_after_some_tries(redis_url: str, tmp_path: Path) -> None:
+    gate = Gate(holds=0)
+    async with shards(redis_url, tmp_path, gate.app, **FAST) as (one,):
+        one.live()
+        broken = one.connect("10001")
+        await one.quiet()
+
+        async def write(_: bytes) -> None:
+            raise ConnectionResetError("the line is gone")
+
+        broken.write = write  # type: ignore[method-assign]
+        broken.hear(group_message("10001", "ping", seq=7))
+        await wait_until(lambda: one.meters.outcomes == {(Outcome.DROPPED, Reason.HANDLER_ERROR): 1}, 10)
+        await one.quiet()
+        assert one.meters.released[Reason.NO_LINK] == gate.runs - 1 == 5
+
+
 async def test_a_stopping_worker_hands_back_what_it_had_not_begun(redis_url: str, tmp_path: Path) -> None:
     gate = Gate()
     async with shards(redis_url, tmp_path, gate.app, gate.app, **FAST) as (one, two):
