@@ -156,7 +156,7 @@ def read_conduct(stored: object) -> dict[str, object]:
     if len(counts) < len(_COUNTS):
         return {}
     known = stored.get("faults")
-    faults = [fault.value for fault in Fault if isinstance(known, list) and fault.value in known]
+    faults = sorted(fault.value for fault in Fault if isinstance(known, list) and fault.value in known)
     return {**counts, "clock_off": stored.get("clock_off") is True, "faults": faults}
 
 

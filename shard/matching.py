@@ -18,6 +18,7 @@ from pallas.identity import body_digest
 from pallas.model import Message
 from shard.conduct import Conduct, Conducts
 from shard.terms import Terms
+from shard.turns import Turn
 
 if TYPE_CHECKING:
     from pallas.handler import Route
@@ -95,7 +96,19 @@ class Entry:
 class Group:
     """What is known of one space: its entries, and whether some end reports no sequences there."""
 
-    __slots__ = ("bodies", "bots", "bucket", "has_plain", "living", "marks", "plain", "seqs", "space", "terms")
+    __slots__ = (
+        "bodies",
+        "bots",
+        "bucket",
+        "has_plain",
+        "last_turn",
+        "living",
+        "marks",
+        "plain",
+        "seqs",
+        "space",
+        "terms",
+    )
 
     def __init__(self, space: str, bucket: Bucket, terms: Terms) -> None:
         self.space = space
@@ -107,11 +120,18 @@ class Group:
         """Contents are compared here: an end reported no sequence, or one may."""
         self.has_plain = False
         self.living = 0
+        self.last_turn: Turn | None = None
+        """The place of the latest message that was claimed here."""
         self.seqs: dict[int, Entry] = {}
         self.bodies: dict[tuple[bytes, int], list[Entry]] = {}
         """By content and second; filled only where contents are compared."""
         self.marks: dict[tuple[str, str], Entry] = {}
         """(account, message id) of reports without a sequence: the replay filter for ends that have nothing better."""
+
+    def next_turn(self) -> Turn:
+        """The place of the next message in this group's order."""
+        turn = self.last_turn = Turn(self.last_turn)
+        return turn
 
     def become_plain(self) -> None:
         """From now on contents count too; entries that came before are given theirs."""

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 _MOST_RETURNS = 5
 """A message whose every link breaks ends after so many tries, instead of going round for ever."""
+_IN_TURN_S = 0.3
+"""So long a message waits for those before it in its group: as long as a claim that is answered at all."""
 _LATEST_S = 2**32 - 1
 """Claims keep times in 32 bits; an end that reports a later one is wrong, but still the same for all its reports."""
 
@@ -258,6 +260,7 @@ class Pipeline:
         if route is None:
             return NO_HANDLER if report.standing is Standing.NEW else SAME_WORKER
         report.route = route
+        report.turn = entry.group.next_turn()
         return None
 
     def _notice_too_old(self, report: NoticeReport) -> Stop | None:
@@ -288,12 +291,18 @@ class Pipeline:
             verdict = await self._claims.take(claim, report.body, self._patience(report))
         finally:
             self._meters.pending -= 1
+        turn = report.turn
         if verdict is Verdict.WON:
             self._meters.distinct += 1
             report.claim = claim
             if self._faults is not None:
                 self._faults.hit(Point.CLAIMED)
+            if turn is not None:
+                await turn.come(_IN_TURN_S)
+                turn.over(started=True)
             return None
+        if turn is not None:
+            turn.over(started=False)
         if verdict is Verdict.UNKNOWN:
             return REDIS_UNAVAILABLE
         if report.route.lane is Lane.FANOUT:

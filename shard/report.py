@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pallas.keys import Bucket
     from shard.pipeline import Stop
     from shard.roster import Account
+    from shard.turns import Turn
 
 NOTICE_CLOCKS_S = 10
 """Each end stamps a notice with its own clock: reports this far apart may be of one happening."""
@@ -33,7 +34,7 @@ NOTICE_CLOCKS_S = 10
 class Report(ABC):
     """What the steps of the pipeline pass on; `arrived` is monotonic seconds."""
 
-    __slots__ = ("account", "arrived", "claim", "ending", "route", "standing")
+    __slots__ = ("account", "arrived", "claim", "ending", "route", "standing", "turn")
 
     def __init__(self, account: Account, arrived: float) -> None:
         self.account = account
@@ -41,6 +42,8 @@ class Report(ABC):
         self.standing = Standing.NEW
         self.route: Route
         self.claim: Claim | None = None
+        self.turn: Turn | None = None
+        """Its place in the order of its group; None where there is no order to keep."""
         self.ending: Stop | None = None
         """How its handler ended here, where this worker's epoch had lapsed by then and the message was given up."""
 

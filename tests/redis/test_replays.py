@@ -26,7 +26,7 @@ from tests.support.matchers import Matcher
 from tests.support.shards import assert_balanced, group_message, poke, private_message, shards
 from tests.support.waiting import wait_until
 
-KINDS = {"sequenced": {"seq": 500}, "by id": {}}
+KINDS: dict[str, dict[str, Any]] = {"sequenced": {"seq": 500}, "by id": {}}
 NO_IDS: dict[str, dict[str, Any]] = {"0": {"message_id": 0}, "-1": {"message_id": -1}, "none": {"message_id": None}}
 
 

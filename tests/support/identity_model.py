@@ -62,9 +62,7 @@ class Model:
 
     def _alike(self, report: Report) -> list[Entry]:
         """Entries of the same content; those of the report's own slot of 16 seconds first, as Redis reads them."""
-        alike = [
-            entry for entry in self.entries if (entry.first.user, entry.first.text) == (report.user, report.text)
-        ]
+        alike = [entry for entry in self.entries if (entry.first.user, entry.first.text) == (report.user, report.text)]
         return sorted(alike, key=lambda entry: entry.first.time_s // SLOT_S != report.time_s // SLOT_S)
 
     def _by_sequence(self, report: Report) -> Entry | None:

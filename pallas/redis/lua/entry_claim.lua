@@ -2,8 +2,8 @@
 -- KEYS: block (HASH), open (HASH), books (HASH), plain (SET)
 -- ARGV: token, field, record, ttl, space, seq
 -- Returns 1 the caller holds the entry (also when it won earlier and the reply was lost), -1 the space has an end
--- without sequences, or may have (call entry_match), 'q' state token: another holds it, 'x' content time: as 'q', but the claim stands
--- in that content's entry, to which a pointer of that time leads.
+-- without sequences, or may have (call entry_match), 'q' state token: another holds it, 'x' content time: as 'q', but
+-- the claim stands in that content's entry, to which a pointer of that time leads.
 --
 -- token   10 bytes: shard (2), epoch (4), nonce (4)
 -- field   sequence % 64, as text; seq the 16-bit sequence, as text

@@ -12,11 +12,11 @@
 --                where that worker has told of the message before, without its sequence
 --
 -- A content record is state, [token if it holds the claim], second + 16 if a sequence is known, number of observers,
--- [sequence (2)], observers. State s: the claim is in the sequence's entry. There are as many records of one content as
--- there are sequences of it, or as one worker has told apart, whichever is more; which of two equal texts is which, nobody
--- can know. So a report opens a record only where its worker has observed all that there are, or where all have another
--- sequence. Else it is a copy, of the record nearest in time that its worker has not observed. What is told again by the
--- same account is known by its mark, also by a worker that was started anew and remembers nothing.
+-- [sequence (2)], observers. State s: the claim is in the sequence's entry. Which of two equal texts is which, nobody can
+-- know; so there are as many records of one content as it has sequences, or as one worker has told apart, whichever is
+-- more. A report opens a record only where its worker has observed all that there are, or where all have another
+-- sequence. Else it is a copy, of the record nearest in time that its worker has not observed. What the same account
+-- tells again is known by its mark, also by a worker that was started anew and remembers nothing.
 
 local sequenced = field ~= ''
 if not sequenced and (redis.call('SADD', plain, space) == 1 or redis.call('TTL', plain) < ttl * 0.95) then
@@ -77,14 +77,16 @@ if records ~= '' or lists[1] ~= '' or (lists[2] or '') ~= '' then
                 end
                 if is_mark and not sequenced then again, again_at = again or which, again_at or at end
             end
-            local open = flags < 16
-            if sequenced and not open and list:sub(first - 2, first - 1) == own_seq then by_seq, by_seq_at = which, at end
+            local unnamed = flags < 16
+            if sequenced and not unnamed and list:sub(first - 2, first - 1) == own_seq then
+                by_seq, by_seq_at = which, at
+            end
             local gap = math.abs(flags % 16 + (which == 2 and shift or 0) - second)
             if gap <= tonumber(tolerance) then
                 if own == 0 then unseen = unseen + 1 else surplus = surplus + own - 1 end
-                if open or not sequenced then
+                if unnamed or not sequenced then
                     if own == 0 and (not best or gap < nearest) then best, where, nearest = which, at, gap end
-                    if own > 0 and open and not spare then spare, spare_at = which, at end
+                    if own > 0 and unnamed and not spare then spare, spare_at = which, at end
                 end
             end
             at = stop + 1
@@ -100,7 +102,8 @@ if records ~= '' or lists[1] ~= '' or (lists[2] or '') ~= '' then
             if not by_seq and state ~= 'p' and number(records, at + 11) == time then
                 -- It was claimed before contents were kept here: from now on ends without sequences find it.
                 local count = observer ~= '' and 1 or 0
-                redis.call('HSET', hour, content, lists[1] .. 's' .. string.char(second + 16, count) .. own_seq .. observer)
+                local kept = lists[1] .. 's' .. string.char(second + 16, count) .. own_seq .. observer
+                redis.call('HSET', hour, content, kept)
                 if redis.call('TTL', hour) < 0 then redis.call('EXPIRE', hour, ttl + 3600) end
             end
             if state == 'p' then return 'x' .. records:sub(at + 1, at + 9) .. records:sub(at + 11, at + 14) end
