@@ -8,7 +8,6 @@ _MATCH = "pallas/redis/lua/entry_match.lua"
 _TABLE = "shard/matching.py"
 _CONDUCT = "shard/conduct.py"
 _TERMS = "shard/terms.py"
-_WHOLE = "tests/redis/test_identity_whole_path.py"
 _ENDS = "tests/unit/test_conduct.py"
 
 
@@ -29,7 +28,7 @@ MUTANTS = (
         _TABLE,
         "        return Standing.LEARNED, entry\n",
         "        return Standing.ANOTHER, entry\n",
-        f"{_WHOLE}::test_in_mixed_groups_the_number_is_exact",
+        "tests/redis/test_replays.py::test_a_sequence_that_others_gave_to_another_twin_is_a_message_of_its_own",
     ),
     Mutant(
         "a copy that brings a sequence is called ignored",
@@ -50,8 +49,8 @@ MUTANTS = (
         _MATCH,
         "        best, where = spare, spare_at\n",
         "        best = nil\n",
-        "tests/redis/test_match_by_content.py"
-        "::test_redis_decides_as_the_model_does_where_shards_have_ends_of_both_kinds",
+        "tests/redis/test_replays.py"
+        "::test_twins_that_two_workers_joined_differently_stay_two_while_one_of_them_is_late_to_tell",
     ),
     Mutant(
         "a mark hides a twin for ever",

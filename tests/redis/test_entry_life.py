@@ -29,7 +29,6 @@ def nobody(token: bytes) -> bytes:
     return token[:2] + bytes(4) + token[6:]
 
 
-
 @dataclass(slots=True)
 class Model:
     """What may become of one entry."""

@@ -73,6 +73,7 @@ async def test_a_late_copy_at_a_worker_that_was_started_anew_is_a_copy(pair: tup
     one.epoch.renew()
     assert await one.report(None, mark="10002:9") is LOST
     # And the same account's own report once more, too.
+    one.epoch.renew()
     assert await one.report(None, mark="10001:1") is LOST
 
 

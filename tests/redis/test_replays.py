@@ -148,6 +148,21 @@ async def test_a_sequence_that_others_gave_to_another_twin_is_a_message_of_its_o
     assert not await one.report(heard("101", mid=11))
 
 
+async def test_twins_that_two_workers_joined_differently_stay_two_while_one_of_them_is_late_to_tell(
+    pair: list[Matcher],
+) -> None:
+    one, other = pair
+    assert await one.report(heard("101", mid=1))
+    assert not await other.report(heard("201", mid=2))
+    late = other.match(heard("202", seq=500, mid=3), 0.0)
+    assert late is not None
+    assert await other.report(heard("202", seq=501, mid=4))
+    assert not await one.report(heard("102", seq=501, mid=5))
+    # Two messages are known, and this worker has told of one: its second is the one that has no sequence yet.
+    assert not await one.report(heard("102", seq=500, mid=6))
+    assert not await other.wins(late)
+
+
 def ping_bot() -> App:
     app = App("replays")
 

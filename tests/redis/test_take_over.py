@@ -338,8 +338,8 @@ async def test_where_the_link_breaks_between_the_record_and_the_write_another_wo
         broken = one.connect("10001")
         await one.quiet()
 
-        async def write(_: bytes) -> None:
-            raise ConnectionResetError("the line is gone")
+        async def write(frame: bytes) -> None:
+            raise ConnectionResetError(f"the line is gone: {len(frame)} bytes were not written")
 
         broken.write = write  # type: ignore[method-assign]
         await held_by(one, gate, group_message("10001", "ping", seq=7))
@@ -362,8 +362,8 @@ async def test_a_message_whose_link_breaks_at_every_write_ends_after_some_tries(
         broken = one.connect("10001")
         await one.quiet()
 
-        async def write(_: bytes) -> None:
-            raise ConnectionResetError("the line is gone")
+        async def write(frame: bytes) -> None:
+            raise ConnectionResetError(f"the line is gone: {len(frame)} bytes were not written")
 
         broken.write = write  # type: ignore[method-assign]
         broken.hear(group_message("10001", "ping", seq=7))

@@ -78,9 +78,12 @@ async def test_an_end_with_two_sockets_reports_on_one_and_acts_on_the_other(
         await pair["API"].hang_up()
         await wait_until(lambda: len(account.links) == 1)
         await pair["Event"].say("ping 2", 2)
-        await wait_until(lambda: worker.meters.outcomes[Outcome.DROPPED, Reason.HANDLER_ERROR])
+        await wait_until(lambda: worker.meters.released[Reason.NO_LINK])
         assert worker.meters.sends["unknown"] == 0
         assert "900001" in worker.roster
+        # The message is kept for a while: it is answered once that socket is back.
+        back = await stack.enter_async_context(MiniEnd(worker.url, costume, role="API"))
+        await wait_until(lambda: back.sent == ["pong 2"], 10)
 
 
 @pytest.mark.row("F42")

@@ -12,8 +12,8 @@
 --                where that worker has told of the message before, without its sequence
 --
 -- A content record is state, [token if it holds the claim], second + 16 if a sequence is known, number of observers,
--- [sequence (2)], observers. State s: the claim is in the sequence's entry. Which of two equal texts is which, nobody can
--- know; so there are as many records of one content as it has sequences, or as one worker has told apart, whichever is
+-- [sequence (2)], observers. State s: the claim is in the sequence's entry. Which of two equal texts is which, nobody
+-- can know; so there are as many records of one content as it has sequences, or as one worker has told apart, whichever is
 -- more. A report opens a record only where its worker has observed all that there are, or where all have another
 -- sequence. Else it is a copy, of the record nearest in time that its worker has not observed. What the same account
 -- tells again is known by its mark, also by a worker that was started anew and remembers nothing.
