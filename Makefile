@@ -9,7 +9,7 @@ export PYTHON
 unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PIP_USER PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test lint format chaos bench clean ready-demo ready-test ready-bench
+.PHONY: help demo test lint format chaos mutants bench clean ready-demo ready-test ready-bench
 
 help:
 	@echo 'make demo    install, start everything on this machine, watch simulated accounts being answered'
@@ -42,6 +42,9 @@ format: ready-test
 
 chaos: ready-test
 	@$(BIN)/python -m pytest -m "chaos or row" --timeout 1800
+
+mutants: ready-test
+	@$(BIN)/python -m tests.mutants
 
 bench: ready-bench
 	@$(BIN)/python -m bench all
