@@ -182,6 +182,16 @@ def space_of(place: bytes) -> str:
     return place.partition(b"|")[0].decode("ascii", "replace")
 
 
+def said_in(place: bytes, records: bytes, token: bytes) -> int:
+    """When the message of an open entry was said, Unix seconds; 0 where its record is remembered no more."""
+    _, _, rest = place.partition(b"|")
+    where, found, _ = rest.partition(b"|")
+    if found:
+        return int(where)
+    at = records.find(token)
+    return int.from_bytes(records[at + 10 : at + 14], "big") if at > 0 else 0
+
+
 def epoch_of(token: bytes) -> int:
     """The worker epoch that a token, with or without its state in front, belongs to; 0 is nobody's."""
     return int.from_bytes(token[-8:-4], "big")

@@ -73,9 +73,8 @@ class Endings:
     def unknown(self, claim: Claim, *, at: float, **about: object) -> None:
         """What was sent for the claim's message may or may not have arrived."""
         if self._may_tell(claim):
-            call = abandoning(
-                claim.bucket, claim.space, claim.home, claim.field, claim.token, at=at, cause="no_answer", **about
-            )
+            about |= {"said_at": claim.time_s, "cause": "no_answer"}
+            call = abandoning(claim.bucket, claim.space, claim.home, claim.field, claim.token, at=at, **about)
             self._alone(claim, *call)
 
     def release(self, claim: Claim) -> None:
@@ -199,16 +198,17 @@ def abandoning(
     token: bytes,
     *,
     at: float,
-    cause: str,
     **about: object,
 ) -> tuple[Script, Command]:
-    """The call that ends an entry whose holder cannot say how it went; what is known of it is kept in a list."""
+    """The call that ends an entry whose holder cannot say how it went; what is known of it is kept in a list.
+
+    `about` holds `cause`, `said_at` (Unix seconds) and, where they are known, `bot_id` and `handler`.
+    """
     note = {
         "at": round(at, 3),
         "space": space,
         "shard_id": str(int.from_bytes(token[:2], "big")),
         "epoch": epoch_of(token),
-        "cause": cause,
         **about,
     }
     abandon = script("entry_abandon")

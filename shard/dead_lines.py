@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from pallas.model import Reason
 from pallas.untrusted import visible
@@ -42,10 +43,10 @@ class DeadLines:
         return [*lines, "→ " + text("dead.todo")]
 
     def _table(self, dead: Sequence[DeadRow], now_s: float, indent: str = "") -> list[str]:
-        names = ("age", "what", "group", "account", "handler", "shard")
+        names = ("said", "what", "group", "account", "handler", "shard")
         rows = [
             (
-                self.words.age(row.at, now_s),
+                self._said(row, now_s),
                 Cell(self._words(row), Tone.WARNING if row.reason == Reason.SENT_UNKNOWN else Tone.BAD),
                 visible(row.group_id) or self.words.text("dead.private"),
                 visible(row.bot_id) or "—",
@@ -55,6 +56,12 @@ class DeadLines:
             for row in dead
         ]
         return table([self.words.text(f"column.{name}") for name in names], rows, self.ink, indent=indent)
+
+    def _said(self, row: DeadRow, now_s: float) -> str:
+        """When it was said, as a person finds it in the chat, and how long ago."""
+        then_s = row.said_at or row.at
+        clock = datetime.fromtimestamp(then_s).astimezone()
+        return f"{clock:%m-%d %H:%M:%S} · {self.words.age(then_s, now_s)}"
 
     def _words(self, row: DeadRow) -> str:
         what = self.words.code("dead.what", row.reason)

@@ -181,6 +181,7 @@ def dead_from(body: Mapping[str, Any]) -> list[DeadRow]:
     return [
         DeadRow(
             at=float(row["at"]),
+            said_at=None if row["said_at"] is None else float(row["said_at"]),
             reason=str(row["reason"]),
             cause=str(row["cause"]),
             group_id=str(row["group_id"]),
@@ -238,6 +239,7 @@ def _shard_json(row: ShardRow, onebot_path: str) -> dict[str, object]:
 def _dead_json(row: DeadRow) -> dict[str, object]:
     return {
         "at": row.at,
+        "said_at": row.said_at,
         "reason": row.reason,
         "cause": visible(row.cause),
         "group_id": visible(row.group_id),

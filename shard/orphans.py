@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from pallas.claim import epoch_of, place_in, space_of
+from pallas.claim import epoch_of, place_in, said_in, space_of
 from pallas.clock import Clock
 from pallas.endings import abandoning
 from pallas.errors import RedisError
@@ -112,7 +112,17 @@ class Orphans:
         space = space_of(place)
         bucket = self._keys.bucket(space)
         home, field = place_in(bucket, place)
-        call, command = abandoning(bucket, space, home, field, token, at=self._clock.wall_s(), cause="holder_died")
+        records = await self._redis.execute("HGET", home, field) or b""
+        call, command = abandoning(
+            bucket,
+            space,
+            home,
+            field,
+            token,
+            at=self._clock.wall_s(),
+            cause="holder_died" if epoch_of(token) else "given_back",
+            said_at=said_in(place, records, token),
+        )
         return await self._redis.run(call, command)
 
     def _compare(self, bucket: Bucket, flat: list[Any], number: int) -> None:

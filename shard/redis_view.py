@@ -208,6 +208,7 @@ def _dead(value: bytes) -> DeadRow:
         raise ValueError("no time")
     return DeadRow(
         at=at,
+        said_at=float(note.get("said_at") or 0) or None,
         reason=(Reason.SENT_UNKNOWN if value[:1] == b"e" else Reason.HOLDER_LOST).value,
         cause=str(note.get("cause") or ""),
         group_id=group_of(space),

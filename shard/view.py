@@ -214,10 +214,16 @@ class DeadRow:
 
     at: float
     """When it was ended."""
+    said_at: float | None
+    """When the message was said, by the reporting end; None where its record is gone."""
     reason: str
     """`holder_lost`: nobody began to answer it; `sent_unknown`: an answer was begun and may have arrived."""
     cause: str
-    """`holder_died`: its worker's lease lapsed; `no_answer`: its worker heard no answer to what it had sent."""
+    """How it was found out.
+
+    `holder_died`: its worker's lease lapsed; `given_back`: its worker could not answer and nobody else took it;
+    `no_answer`: its worker heard no answer to what it had sent.
+    """
     group_id: str
     """Empty for a private message."""
     shard_id: str

@@ -189,16 +189,20 @@ async def test_a_message_whose_effect_had_begun_is_never_sent_again_and_shown_as
         assert await two.dead() == []
 
 
-async def test_a_message_that_only_the_dead_worker_saw_ends_as_lost(redis_url: str, tmp_path: Path) -> None:
-    gate = Gate()
+@KINDS
+async def test_a_message_that_only_the_dead_worker_saw_ends_as_lost(
+    redis_url: str, tmp_path: Path, seq: int | None
+) -> None:
+    gate, said = Gate(), group_message("10001", "ping", seq=seq)
     async with shards(redis_url, tmp_path, gate.app, gate.app, **FAST) as (one, two):
-        await held_by(one, gate, group_message("10001", "ping", seq=7))
+        await held_by(one, gate, said)
         two.live()
         await one.die()
         await wait_until(lambda: two.meters.orphans == {Reason.HOLDER_LOST: 1}, 10)
         assert await ended(two, distinct=1, dead={"holder_lost": 1}, open=0)
         (dead,) = await two.dead()
         assert (dead.reason, dead.space, dead.shard_id) == ("holder_lost", "700100200", "0")
+        assert dead.said_at == said["time"]
         gate.opened.set()
         await one.quiet()
         assert one.sent() == []

@@ -138,7 +138,7 @@ def test_scripts_of_the_protocol_are_those_that_there_are() -> None:
 
 
 def test_fields_of_the_api_that_the_protocol_lists_are_those_of_the_answers() -> None:
-    row = DeadRow(1.0, "sent_unknown", "no_answer", "1", "0", 3, "2", "ping")
+    row = DeadRow(1.0, 0.5, "sent_unknown", "no_answer", "1", "0", 3, "2", "ping")
     answered = {*counters_json(Counters())}, {*dead_json([row])["dead"][0]}  # type: ignore[index]
     for about, fields in zip((r"Field of a worker's counters [^\n|]+", "Field"), answered, strict=True):
         (table,) = re.findall(rf"^\| {about} \| \|\n\|[-|]+\|\n((?:\|.*\n)+)", PROTOCOL, re.MULTILINE)

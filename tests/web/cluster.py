@@ -145,6 +145,7 @@ def dead_row(*, at: float, **fields: Any) -> DeadRow:
     """A message whose send nobody confirmed."""
     row = DeadRow(
         at=at - 90,
+        said_at=at - 120,
         reason="sent_unknown",
         cause="no_answer",
         group_id="700100200",

@@ -114,6 +114,7 @@ async def test_the_latest_of_the_dead_stand_beside_the_books_and_all_of_them_hav
     assert (few["total"], few["dead"]) == (30, dead["dead"][:3])
     assert dead["dead"][0] == {
         "at": clock.now - 90,
+        "said_at": clock.now - 120,
         "reason": "sent_unknown",
         "cause": "no_answer",
         "group_id": "700100200",

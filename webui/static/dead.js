@@ -30,7 +30,9 @@ function buildRow(row) {
     parent.append(element);
     return element;
   };
-  showAge(part(cells[0], "time", "", ""), row.at);
+  const said = row.said_at ?? row.at;
+  part(cells[0], "span", "", new Date(said * 1000).toLocaleString(document.documentElement.lang));
+  showAge(part(cells[0], "time", "minor", ""), said);
   part(cells[1], "span", "badge", worded("what", row.reason));
   part(cells[1], "span", "minor", worded("cause", row.cause));
   part(cells[2], "bdi", "", row.group_id || text("dead.private"));
