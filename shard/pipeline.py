@@ -93,7 +93,7 @@ _ENDS = {Reason.OK: HANDLED, Reason.HANDLER_TIMEOUT: HANDLER_TIMEOUT, Reason.SHU
 
 
 class Pipeline:
-    """Carries reports; `max_pending` bounds the messages that Redis has not decided yet.
+    """Carries reports; `max_pending` bounds those that Redis has not decided and those whose handler runs.
 
     `standby` keeps what another worker holds; it is set once both are made. `is_alone`: no other worker lives.
     """

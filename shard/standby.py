@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import structlog
+
 from pallas.claim import Verdict, epoch_of
 from pallas.claims import Claims
 from pallas.clock import Clock
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from pallas.claim import Claim
     from shard.report import Report
 
+_log = structlog.get_logger()
 _PER_LOOK = 512
 _ENDED = frozenset({b"d", b"u"})
 _OVER = _ENDED | {b""}
@@ -95,7 +98,11 @@ class Standby:
             else:
                 self._waiting.append(one)
         said = await self._claims.look([one.claim for one in due])
+        before = self._meters.taken_over
         await asyncio.gather(*(self._decide(one, seen=seen) for one, seen in zip(due, said, strict=True)))
+        taken = self._meters.taken_over - before
+        if taken:
+            _log.warning("standby.taken_over", messages=taken, hint="their workers died or gave them back")
         self._meters.standby = len(self._waiting)
 
     def _is_free(self, one: _Waiting) -> bool:

@@ -1,6 +1,7 @@
 """`python -m tests.mutants [NAME …]`: break a copy of the tree in each way and see the named test fail.
 
-A mutant that survives is a rule that no test pins: exit 1. The tree itself is never touched.
+A mutant that survives is a rule that no test pins: exit 1. A test that fails without the break, or does not run, catches
+nothing. The tree itself is never touched.
 """
 
 from __future__ import annotations
@@ -28,10 +29,16 @@ def main() -> int:
     parser.add_argument("words", nargs="*", help="only mutants with one of these words in their name")
     words = parser.parse_args().words
     chosen = [one for one in MUTANTS if not words or any(word in one.name for word in words)]
+    if not chosen:
+        parser.error(f"no mutant has {' or '.join(words)} in its name; all are in tests/mutants/")
     with tempfile.TemporaryDirectory(prefix="pallas-mutants-") as name:
         tree = Path(name)
         for part in _COPIED:
             _copy(ROOT / part, tree / part)
+        unsound = [test for test in sorted({one.test for one in chosen}) if not _passes(test, tree)]
+        if unsound:
+            print("these tests do not pass on the sound tree, so they can catch nothing:", *unsound, sep="\n  ")
+            return 2
         survivors = list(_survivors(chosen, tree))
     print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants were caught")
     for one in survivors:
@@ -53,16 +60,20 @@ def _survivors(chosen: Iterable[Mutant], tree: Path) -> Iterable[Mutant]:
         assert sound.count(one.old) == 1, f"{one.name}: the text to break stands {sound.count(one.old)} times"
         path.write_text(sound.replace(one.old, one.new), "utf-8")
         began = time.monotonic()
-        code = _test(one.test, tree)
+        caught = " failed" in _test(one.test, tree)
         path.write_text(sound, "utf-8")
-        # 1: a test failed. Anything else, such as a test that is not found, catches nothing.
-        caught = code == 1
         print(f"  {'caught ' if caught else 'MISSED '} {time.monotonic() - began:5.1f} s  {one.name}", flush=True)
         if not caught:
             yield one
 
 
-def _test(test: str, tree: Path) -> int:
+def _passes(test: str, tree: Path) -> bool:
+    said = _test(test, tree)
+    return " passed" in said and " failed" not in said and " error" not in said
+
+
+def _test(test: str, tree: Path) -> str:
+    """The last line of the test's run; empty where it did not end in time."""
     options = ("-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly")
     command = [sys.executable, "-m", "pytest", *options, test]
     try:
@@ -75,8 +86,8 @@ def _test(test: str, tree: Path) -> int:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return 1
-    return done.returncode
+        return ""
+    return done.stdout.decode(errors="replace").strip().rpartition("\n")[2]
 
 
 if __name__ == "__main__":
