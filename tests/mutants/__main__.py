@@ -1,7 +1,7 @@
 """`python -m tests.mutants [NAME …]`: break a copy of the tree in each way and see the named test fail.
 
-A mutant that survives is a rule that no test pins: exit 1. A test that fails without the break, or does not run, catches
-nothing. The tree itself is never touched.
+A mutant that survives is a rule that no test pins: exit 1. A test that fails without the break, or does not run,
+catches nothing. The tree itself is never touched.
 """
 
 from __future__ import annotations
