@@ -20,7 +20,7 @@ from pallas.version import VERSION
 
 cli = typer.Typer(
     name="pallas",
-    help="Coordinates a fleet of chat-bot accounts: every message is handled exactly once.",
+    help="Coordinates a fleet of chat-bot accounts: one handler answers each message.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -45,7 +45,7 @@ Hidden = Annotated[bool, typer.Option(hidden=True)]
 
 @cli.callback(invoke_without_command=True)
 def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
-    """Coordinates a fleet of chat-bot accounts: every message is handled exactly once."""
+    """Coordinates a fleet of chat-bot accounts: one handler answers each message."""
     if version:
         say(VERSION)
         raise typer.Exit

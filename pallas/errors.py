@@ -9,7 +9,7 @@
     │   ├── ReplyUnknown     the command may or may not have run: never "not done"
     │   └── ReplyError       the server answered with an error (carries its code)
     ├── EmbeddedServerError  the embedded server cannot start or its folder is in use
-    ├── ShardTaken           the shard id is leased by a live worker
+    ├── ShardTaken           the shard id is leased by another worker
     ├── LeaseLost            this worker's epoch may have lapsed: it must not send or complete
     ├── ForeignDeployment    the Redis prefix belongs to another deployment
     ├── AppError             the bot application cannot be loaded or declares a contradiction
@@ -70,7 +70,11 @@ class EmbeddedServerError(PallasError):
 
 
 class ShardTaken(PallasError):
-    """The shard id is leased by a worker that is still alive."""
+    """The shard id is leased; `waiting` says, for whoever waits for it, what is waited for."""
+
+    def __init__(self, message: str, waiting: str = "") -> None:
+        super().__init__(message)
+        self.waiting = waiting or message
 
 
 class LeaseLost(PallasError):

@@ -58,10 +58,11 @@ class DeadLines:
         return table([self.words.text(f"column.{name}") for name in names], rows, self.ink, indent=indent)
 
     def _said(self, row: DeadRow, now_s: float) -> str:
-        """When it was said, as a person finds it in the chat, and how long ago."""
-        then_s = row.said_at or row.at
-        clock = datetime.fromtimestamp(then_s).astimezone()
-        return f"{clock:%m-%d %H:%M:%S} · {self.words.age(then_s, now_s)}"
+        """When it was said, as a person finds it in the chat, and how long ago; nothing else stands in its place."""
+        if row.said_at is None:
+            return "—"
+        clock = datetime.fromtimestamp(row.said_at).astimezone()
+        return f"{clock:%m-%d %H:%M:%S} · {self.words.age(row.said_at, now_s)}"
 
     def _words(self, row: DeadRow) -> str:
         what = self.words.code("dead.what", row.reason)

@@ -153,8 +153,10 @@ def _settings(settings: Settings) -> list[Finding]:
     if settings.config:
         what = f"valid, {given} set; file {settings.config}"
         found = [Finding(Level.OK, Check.SETTINGS, "settings_valid_file", what, fields=fields)]
-    else:
+    elif given:
         found = [Finding(Level.OK, Check.SETTINGS, "settings_valid", f"valid, {given} set", fields=fields)]
+    else:
+        found = [Finding(Level.OK, Check.SETTINGS, "settings_default", "valid, all of them the defaults")]
     return found + [Finding(Level.WARN, Check.SETTINGS, "settings_warning", text) for text in settings.warnings]
 
 

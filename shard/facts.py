@@ -6,6 +6,7 @@ outside is made harmless. Reading back accepts what a hub of this version writes
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -66,6 +67,7 @@ def books_json(books: Books, dead: Sequence[DeadRow] = ()) -> dict[str, object]:
         ],
         "ended": _ended_json(books.ended),
         "dead_kept": len(dead),
+        "dead_kept_by": dict(Counter(row.reason for row in dead)),
         "dead_listed": [_dead_json(row) for row in dead[:DEAD_LISTED]],
     }
 

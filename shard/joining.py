@@ -35,7 +35,7 @@ async def join(lease: Lease, *, forever: bool, wait_for_id: bool, said: str = ""
             if said != "taken":
                 _log.warning(
                     "lease.waiting",
-                    detail=str(error),
+                    detail=error.waiting,
                     hint="this worker goes on by itself once the other has let go or its lease has lapsed",
                 )
             said = "taken"

@@ -113,7 +113,7 @@ class RedisView:
                 raise answer
             else:
                 rows += self._dead_of(key, answer)
-        return sorted(rows, key=lambda row: -row.at)
+        return sorted(rows, key=lambda row: (row.at, row.said_at or 0.0), reverse=True)
 
     @staticmethod
     def _dead_of(key: str, values: list[bytes]) -> list[DeadRow]:

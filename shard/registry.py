@@ -113,7 +113,7 @@ class Lease:
         if shard > 255:
             raise ShardTaken("all 256 shard ids are leased: stop a worker, or give this one its own --shard-id")
         if not taken:
-            raise ShardTaken(_taken_text(self._keys, shard, detail))
+            raise _taken(self._keys, shard, detail)
         self.shard_id = shard
         self.epoch = self._last_epoch = int(detail)
         self._nonce = secrets.randbits(32)
@@ -209,16 +209,17 @@ def read_lease(record: bytes) -> tuple[int, int, dict[str, Any]]:
     return int(epoch), int(until), facts
 
 
-def _taken_text(keys: Keys, shard: int, record: str) -> str:
+def _taken(keys: Keys, shard: int, record: str) -> ShardTaken:
     try:
         _, _, info = read_lease(record.encode())
     except ValueError:
-        return (
+        return ShardTaken(
             f"shard id {shard} cannot be leased: field {shard} of the Redis hash {keys.leases} holds a foreign value, "
             "which is left alone. Remove it, or give this worker another --shard-id"
         )
     who = f"pid {info.get('pid', '?')} on {info.get('host', '?')}"
-    return (
-        f"shard id {shard} is held by a live worker ({who}). "
-        "Give this worker another --shard-id, or leave it out to take the lowest free one."
+    return ShardTaken(
+        f"shard id {shard} is leased to another worker ({who}). Give this worker another --shard-id, or leave it out "
+        "to take the lowest free one. If that one was killed, --wait lets this one wait until its lease has lapsed.",
+        waiting=f"the lease of shard {shard} ({who}) has not lapsed yet",
     )

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pallas.model import Reason
 from pallas.untrusted import visible
 from shard.book_lines import BookLines
 from shard.dead_lines import DeadLines
@@ -104,7 +105,10 @@ class Screen:
         if seen.books is not None:
             parts.append(self._balance(seen.books))
             if seen.books.unaccounted:
-                parts.append(Cell(text("verdict.unaccounted", unaccounted=seen.books.unaccounted), Tone.WARNING))
+                key = "verdict.unaccounted.one" if seen.books.unaccounted == 1 else "verdict.unaccounted"
+                parts.append(Cell(text(key, unaccounted=seen.books.unaccounted), Tone.WARNING))
+        if seen.dead:
+            parts.append(self._dead(seen.dead))
         painted = text("verdict.joint").join(self.ink.paint(part.text, part.tone) for part in parts)
         return text("verdict.sentence", parts=painted)
 
@@ -131,6 +135,12 @@ class Screen:
         if books.balanced:
             return Cell(self.words.text("verdict.books.balanced"), Tone.GOOD)
         return Cell(self.words.text("verdict.books.off", difference=books.difference), Tone.BAD)
+
+    def _dead(self, dead: Sequence[DeadRow]) -> Cell:
+        maybe = sum(row.reason == Reason.SENT_UNKNOWN for row in dead)
+        lost = len(dead) - maybe
+        key = "verdict.dead.both" if lost and maybe else "verdict.dead.lost" if lost else "verdict.dead.maybe"
+        return Cell(self.words.text(key, lost=lost, maybe=maybe), Tone.WARNING)
 
     def _processes(self, seen: Seen) -> list[str]:
         if not seen.processes:

@@ -39,6 +39,8 @@ class Program:
 
     name: str
     arguments: tuple[str, ...]
+    hint: str = "the log above says why; it is started again"
+    """What whoever reads of its end has to know."""
 
 
 class Supervisor:
@@ -128,7 +130,12 @@ class Supervisor:
             first = False
             wait_s = _FIRST_WAIT_S if lived > _STABLE_S else min(_LONGEST_WAIT_S, wait_s * 2)
             _log.error(
-                "process.ended", process=program.name, exit_code=code, lived_s=round(lived, 1), again_in_s=wait_s
+                "process.ended",
+                process=program.name,
+                exit_code=code,
+                lived_s=round(lived, 1),
+                again_in_s=wait_s,
+                hint=program.hint,
             )
             await asyncio.sleep(wait_s)
 

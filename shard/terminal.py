@@ -84,10 +84,10 @@ async def _looked(what: str, view: ClusterView, seen: Seen, pause_s: float) -> S
     if what == "books":
         books = await _settled_books(view, pause_s)
         return replace(seen, books=books, dead=await _patiently(view.dead, pause_s))
-    bots = await _patiently(view.bots, pause_s)
-    shards = await _patiently(view.shards, pause_s)
-    settled = await _settled_books(view, pause_s) if what == "status" else None
-    return replace(seen, bots=bots, shards=shards, books=settled)
+    seen = replace(seen, bots=await _patiently(view.bots, pause_s), shards=await _patiently(view.shards, pause_s))
+    if what == "bots":
+        return seen
+    return replace(seen, books=await _settled_books(view, pause_s), dead=await _patiently(view.dead, pause_s))
 
 
 async def _settled_books(view: ClusterView, pause_s: float) -> Books:
@@ -124,7 +124,7 @@ def _json(what: str, seen: Seen, problem: PallasError | None) -> dict[str, Any]:
             if seen.shards is not None:
                 found |= shards_json(seen.shards, seen.onebot_path)
             if seen.books is not None:
-                found["books"] = books_json(seen.books)
+                found["books"] = books_json(seen.books, seen.dead or ())
         case "bots":
             found |= bots_json(seen.bots or ())
         case "dead":

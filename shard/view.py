@@ -257,7 +257,7 @@ class ClusterView(Protocol):
         """Both sides of the ledger, read as close together as can be."""
 
     async def dead(self) -> list[DeadRow]:
-        """What ended as dead and is kept in the list, the latest first."""
+        """What ended as dead and is kept in the list: the latest end first, of one time the latest said."""
 
     async def ready(self) -> Readiness:
         """One scripted write; says `ready=False` instead of raising where it knows why."""

@@ -1,7 +1,7 @@
 """What `PALLAS_REDIS_URL` and its like may say, and what they mean.
 
 Decides which kind of server a URL names; connects to nothing. No error, `str` or `repr` made here ever shows a
-password, also not one that was typed where a host or port belongs: what cannot be read for sure is shown as `***`.
+password, also not one that was typed where a host or port belongs: what cannot be read for sure is hidden.
 """
 
 from __future__ import annotations

@@ -41,13 +41,13 @@ export function clockTime(at) {
   return timeOfDay.format(new Date(at * 1000));
 }
 
-/** Makes `element` show the age of `at` through the sentence `key`, from now on. */
-export function showAge(element, at, key = "") {
+/** Makes `element` show the age of `at` through the sentence `key`, from now on; `none` where there is no time. */
+export function showAge(element, at, key = "", none = "not_known") {
   if (at === null || at === undefined) {
     delete element.dataset.at;
     element.removeAttribute("datetime");
     element.removeAttribute("title");
-    write(element, text("never"));
+    write(element, text(none));
     return;
   }
   if (element.dataset.at !== String(at)) {

@@ -16,7 +16,7 @@ export function showBooks(books, fresh) {
   const pending = total.pending ? text("books.pending", shown(total)) : "";
   write(byId("books-arrived"), text("books.arrived", shown(total)) + pending);
   write(byId("books-ended"), text("books.ended", shown(ended)));
-  showDoubt(ended.dead_by.sent_unknown ?? 0);
+  showDead(books.dead_kept_by);
   const notes = [
     byReason("books.refused", total.refused_by),
     byReason("books.copies", total.copies_by),
@@ -28,10 +28,16 @@ export function showBooks(books, fresh) {
   write(byId("books-note"), notes.filter(Boolean).join("\n"));
 }
 
-function showDoubt(unknown) {
+/** Says what is listed of the dead: those that surely were not answered, and those that may have been. */
+function showDead(kept) {
   const line = byId("books-doubt");
-  write(line.querySelector("span"), text(unknown === 1 ? "dead.doubt.one" : "dead.doubt", { number: number(unknown) }));
-  line.hidden = unknown === 0;
+  const counted = [
+    ["dead.lost", kept.holder_lost ?? 0],
+    ["dead.doubt", kept.sent_unknown ?? 0],
+  ].filter(([, count]) => count > 0);
+  const sentences = counted.map(([key, count]) => text(count === 1 ? `${key}.one` : key, { number: number(count) }));
+  write(line.querySelector("span"), sentences.join(" "));
+  line.hidden = !counted.length;
 }
 
 function showVerdict(books) {

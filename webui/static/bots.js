@@ -63,8 +63,10 @@ function showRow(row, bot) {
   row.shard.title = text("bots.epoch", { epoch: bot.epoch });
   write(row.end, known(`end.${bot.end}`) ? text(`end.${bot.end}`) : bot.end);
   write(row.version, bot.end_version);
-  showAge(row.lastEvent, bot.last_event_at);
-  showAge(row.lastSent, bot.last_sent_at);
+  // Its worker counts from the account's connect on: what was before, nobody here knows.
+  const none = bot.connected_at === null ? "not_known" : "bots.not_yet";
+  showAge(row.lastEvent, bot.last_event_at, "", none);
+  showAge(row.lastSent, bot.last_sent_at, "", none);
   if (bot.state === "online") showAge(row.since, bot.connected_at, "bots.connected");
   else showAge(row.since, bot.last_seen_at, "bots.seen");
   write(row.heartbeat, text(`bots.heartbeat.${bot.heartbeat_online}`));

@@ -30,9 +30,12 @@ function buildRow(row) {
     parent.append(element);
     return element;
   };
-  const said = row.said_at ?? row.at;
-  part(cells[0], "span", "", new Date(said * 1000).toLocaleString(document.documentElement.lang));
-  showAge(part(cells[0], "time", "minor", ""), said);
+  if (row.said_at === null) {
+    part(cells[0], "span", "", "—");
+  } else {
+    part(cells[0], "span", "", new Date(row.said_at * 1000).toLocaleString(document.documentElement.lang));
+    showAge(part(cells[0], "time", "minor", ""), row.said_at);
+  }
   part(cells[1], "span", "badge", worded("what", row.reason));
   part(cells[1], "span", "minor", worded("cause", row.cause));
   part(cells[2], "bdi", "", row.group_id || text("dead.private"));
