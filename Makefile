@@ -17,6 +17,7 @@ help:
 	@echo 'make lint    the checks alone'
 	@echo 'make format  put the code into its one format'
 	@echo 'make chaos   the fault matrix with its long runs, and a table of it'
+	@echo 'make mutants the product broken in each way, and whether a test notices'
 	@echo 'make bench   our figures against a baseline measured in the same run'
 	@echo 'make clean   remove .venv and caches (never ./pallas-data)'
 

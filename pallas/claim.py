@@ -15,6 +15,7 @@ from pallas.keys import CONTENT_HOUR_S, Bucket
 
 SLOT_S = 16
 """Contents are looked up by slots of so many seconds; clocks may differ by less."""
+TOKEN_BYTES = 10
 _RECORD = struct.Struct(">IL")
 _MARK = struct.Struct(">L")
 _BLOCK_RECORD = 19
@@ -62,6 +63,7 @@ class Claim:
         "holder",
         "home",
         "mark",
+        "released",
         "sender",
         "seq",
         "space",
@@ -88,6 +90,8 @@ class Claim:
         self.field: bytes | int = b""
         self.holder = b""
         """State and token of whoever held the entry when it was last looked at; empty where that is not known."""
+        self.released = False
+        """Whether this worker held the message and gave it back, sure that nothing of it was sent."""
         self.begun = False
         """Whether an effect may have happened: from then on only this claim's token may say how the message ended."""
 

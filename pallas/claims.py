@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import struct
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import structlog
 
@@ -133,10 +135,35 @@ class Claims:
         values = await asyncio.gather(
             *(self._redis.submit("HGET", claim.home, claim.field) for claim in claims), return_exceptions=True
         )
-        for claim, value in zip(claims, values, strict=True):
-            if not isinstance(value, BaseException):
-                claim.holder = claim.holder_in(value or b"")
-        return [not isinstance(value, BaseException) for value in values]
+        return [self._seen(claim, value) for claim, value in zip(claims, values, strict=True)]
+
+    @staticmethod
+    def _seen(claim: Claim, value: Any) -> bool:
+        if isinstance(value, BaseException):
+            return False
+        try:
+            claim.holder = claim.holder_in(value or b"")
+        except (ValueError, struct.error):
+            # A foreign value: whoever meets it in a script names it.
+            return False
+        return True
+
+    async def win_back(self, claim: Claim, body: Callable[[], bytes]) -> Verdict:
+        """Claim a message anew that was given back and that Redis has forgotten since, with all it knew."""
+        if claim.body is None:
+            claim.body = body()
+        try:
+            self._refresh(claim)
+            reply = await self._redis.run(*self._attempt(claim))
+        except LeaseLost:
+            return Verdict.UNKNOWN
+        except RedisError as error:
+            self._undecided(error)
+            return Verdict.UNKNOWN
+        if reply == 1:
+            return Verdict.WON
+        claim.lost(reply)
+        return Verdict.LOST
 
     def _claiming(self, claim: Claim) -> Command:
         bucket, seq, token = claim.bucket, claim.seq or 0, claim.token
@@ -169,11 +196,14 @@ class Claims:
         pause = 0.05
         if self._faults is not None:
             self._faults.hit(Point.EFFECT)
+        token = claim.token
         while True:
             self.check(claim)
+            if claim.token is not token:
+                raise LeaseLost(f"the message in {claim.space} was given back meanwhile: nothing is sent for it")
             try:
                 bucket = claim.bucket
-                command = self._mark.command(claim.home, bucket.open, bucket.books, claim.field, claim.token, "e", "")
+                command = self._mark.command(claim.home, bucket.open, bucket.books, claim.field, token, "e", "")
                 (reply,) = await self._redis.run(self._mark, command)
             except RedisError as error:
                 self._undecided(error)
@@ -189,8 +219,9 @@ class Claims:
             if self._faults is not None:
                 self._faults.hit(Point.RECORDED)
             self.check(claim)
-            claim.begun = True
-            return
+            if claim.token is token:
+                claim.begun = True
+                return
 
     async def _won_again(self, claim: Claim) -> bool:
         try:
@@ -238,6 +269,7 @@ class Claims:
     def release(self, claim: Claim) -> None:
         """Give the message back, for which nothing was sent: anybody may take it, also this worker with this claim."""
         self._endings.release(claim)
+        claim.released = True
         claim.holder = b"c" + claim.token
         claim.former += (claim.token,)
         claim.token = b""

@@ -21,7 +21,9 @@ _WORD = re.compile(r"[^\s\"'<>]+")
 _SCHEME = re.compile(r"\b(bearer|basic)(\s+)[^\s,;\"']+", re.IGNORECASE)
 _PAIR = re.compile(
     rf"({_HIDE_WORD}[\w-]{{0,40}}[\"']?\s{{0,3}}[:=]\s{{0,3}})"
-    r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|(?:(?:bearer|basic)\s+)?[^\s,;&\"'}\])]+)",
+    # What is hidden already stays as it is.
+    rf"({re.escape(HIDDEN)}|"
+    r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|(?:(?:bearer|basic)\s+)?[^\s,;&\"'}\])]+)",
     re.IGNORECASE,
 )
 _SHORTEST_SECRET = 8

@@ -84,7 +84,18 @@ class Calls:
 class RunActions:
     """The actions of one run of a handler; made on the sockets' loop, used on the handlers'."""
 
-    __slots__ = ("_acted", "_bot_id", "_calls", "_claim", "_doubts", "_ended", "_observers", "log_fields", "was_fenced")
+    __slots__ = (
+        "_acted",
+        "_bot_id",
+        "_calls",
+        "_claim",
+        "_doubts",
+        "_ended",
+        "_observers",
+        "log_fields",
+        "unsent",
+        "was_fenced",
+    )
 
     def __init__(
         self,
@@ -102,6 +113,8 @@ class RunActions:
         self._ended = False
         self._acted = False
         self._doubts = 0
+        self.unsent: NotSent | None = None
+        """The last call that no link carried."""
         self.was_fenced = False
         """Whether a call was refused because the message may be another's by now."""
         self.log_fields = log_fields
@@ -164,9 +177,15 @@ class RunActions:
         if self._ended:
             raise NotSent(f"the handler has ended: {name} was not sent", NOT_CONNECTED)
         calls = self._calls
-        if name.startswith(_QUERIES) or not calls.speaks(bot_id):
-            # Nothing is recorded as begun that cannot be sent.
+        if name.startswith(_QUERIES):
             return await calls.call(bot_id, name, params)
+        if not calls.speaks(bot_id):
+            # Nothing is recorded as begun that cannot be sent.
+            try:
+                return await calls.call(bot_id, name, params)
+            except NotSent as error:
+                self.unsent = error
+                raise
         try:
             await self._authorised(bot_id, name)
         except LeaseLost:
@@ -180,7 +199,8 @@ class RunActions:
             data = await calls.call(bot_id, name, params)
         except SendUnknown:
             raise
-        except NotSent:
+        except NotSent as error:
+            self.unsent = error
             self._doubts -= 1
             if self._claim is not None and not (self._doubts or self._acted):
                 # Surely nobody has seen anything yet: the message may still be given to somebody else.

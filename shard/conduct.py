@@ -30,7 +30,7 @@ ADVICE = {
     Fault.CLOCK_OFF: "its times are not those of other accounts for the same messages: set the clock of its machine, "
     "or theirs; until then contents are compared within a second",
     Fault.NO_SEQUENCE: "it reports no sequence of the group, so that only contents can tell its messages: update the "
-    "end (NapCat since 4.8 and LLBot since 6 report one)",
+    "end (NapCat since March 2025 and LLBot since the end of 2024 report one)",
     Fault.WRONG_SEQUENCE: "its sequences are those of other people's messages, so that copies may be answered: update "
     "the end, or turn off what rewrites its events",
     Fault.NO_MESSAGE_ID: "it reports no message ids, so that what it pushes twice cannot be recognised: update the end",

@@ -80,7 +80,7 @@ class Fleet:
 def _seen(value: bytes) -> float | None:
     try:
         last = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     seen = last.get("seen") if isinstance(last, dict) else None
     return seen if isinstance(seen, int | float) else None

@@ -44,9 +44,15 @@ class Machine:
         self._names = ["hub", *(f"worker-{shard}" for shard in range(workers))]
         common = ("--data", str(settings.data_dir))
         ports = ("--worker-port", str(settings.worker_port), *(("--app", settings.app) if settings.app else ()))
-        programs = [Program("hub", ("hub", "--supervised", *common, "--hub-port", str(settings.hub_port)))]
+        hub = ("hub", "--supervised", *common, "--hub-port", str(settings.hub_port))
+        worker = ("worker", "--supervised", "--wait", *common, *ports)
+        programs = [Program("hub", hub, "workers go on without it")]
         programs += [
-            Program(f"worker-{shard}", ("worker", "--supervised", "--shard-id", str(shard), "--wait", *common, *ports))
+            Program(
+                f"worker-{shard}",
+                (*worker, "--shard-id", str(shard)),
+                "what it held is taken over by whoever saw it too; `pallas dead list` shows what could not be",
+            )
             for shard in range(workers)
         ]
         self._supervisor = Supervisor(

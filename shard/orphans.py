@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from pallas.claim import epoch_of, place_in, said_in, space_of
+from pallas.claim import TOKEN_BYTES, epoch_of, place_in, said_in, space_of
 from pallas.clock import Clock
 from pallas.endings import abandoning
 from pallas.errors import RedisError
@@ -55,8 +55,11 @@ class Orphans:
         """Look at every bucket once. Raises RedisError where none could be read."""
         await self._lapses.look()
         read = script("books_read")
+        living = b"".join(epoch.to_bytes(4, "big") for epoch in sorted(self._lapses.live))
         buckets = [self._keys.bucket_keys(number) for number in range(BUCKETS)]
-        commands = [read.named(books=bucket.books, open=bucket.open, limit=_LOOKED_AT) for bucket in buckets]
+        commands = [
+            read.named(books=bucket.books, open=bucket.open, limit=_LOOKED_AT, living=living) for bucket in buckets
+        ]
         answers = await asyncio.gather(
             *(self._redis.run(read, command) for command in commands), return_exceptions=True
         )
@@ -79,6 +82,9 @@ class Orphans:
             self.complaints.warning("books.unreadable", str(error))
 
     def _is_orphan(self, token: bytes, since: dict[int | bytes, float]) -> bool:
+        if len(token) != TOKEN_BYTES:
+            self.complaints.warning("orphan.foreign_token", token.hex())
+            return False
         epoch = epoch_of(token)
         if not self._lapses.is_dead(epoch):
             return False

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 _MOST_RETURNS = 5
-"""A message whose every link breaks ends after so many tries, instead of going round for ever."""
+"""A message that this worker gave back so often is left to the others: its own links carry nothing."""
 _IN_TURN_S = 0.3
 """So long a message waits for those before it in its group: as long as a claim that is answered at all."""
 _LATEST_S = 2**32 - 1
@@ -210,7 +210,8 @@ class Pipeline:
             self._enter(GIVEN_UP if report.ending is not None else stop)
             report.claim = None
             self._claims.release(claim)
-            self.standby.keep(report, claim)
+            if len(claim.former) <= _MOST_RETURNS:
+                self.standby.keep(report, claim)
 
     def _enter(self, stop: Stop) -> None:
         meters = self._meters
@@ -226,10 +227,14 @@ class Pipeline:
             case Column.RELEASED:
                 meters.released[stop.reason] += 1
 
+    def has_room(self) -> bool:
+        """Whether another message may be taken in hand."""
+        return self._meters.pending + len(self._runner) < self._max_pending
+
     def _room(self, _: Report) -> Stop | None:
         if self.draining:
             return DRAINING
-        return OVERLOAD if self._meters.pending + len(self._runner) >= self._max_pending else None
+        return None if self.has_room() else OVERLOAD
 
     def _from_us(self, report: MessageReport) -> Stop | None:
         message = report.message
@@ -338,6 +343,8 @@ class Pipeline:
             if actions.was_fenced:
                 # The handler took the refusal for an answer; nobody has been answered.
                 return GIVEN_UP
+            if actions.unsent is not None and self._may_go_back(report, actions.unsent):
+                return NO_LINK
             if reason is Reason.SHUTDOWN and not self._is_alone():
                 return HANDED_BACK
         if reason is not Reason.OK:
@@ -362,10 +369,7 @@ class Pipeline:
 
     def _may_go_back(self, report: Report, error: NotSent) -> bool:
         """Whether the message is better off with whoever else saw it: no link of ours carried anything of it."""
-        claim = report.claim
-        if claim is None or len(claim.former) >= _MOST_RETURNS:
-            return False
-        return error.retcode == CHANNEL_BROKE or not self._can_speak(report)
+        return report.claim is not None and (error.retcode == CHANNEL_BROKE or not self._can_speak(report))
 
     @staticmethod
     def _is_unbegun(report: Report) -> bool:

@@ -148,6 +148,6 @@ async def read_presence(redis: Redis, keys: Keys) -> list[Presence]:
             if not isinstance(record, dict):
                 raise ValueError("a presence record is no object")
             entries.append(Presence(name.decode(), int(epoch), int(connected_ms) / 1000, int(seen_ms) / 1000, record))
-        except (ValueError, UnicodeDecodeError):
+        except (ValueError, RecursionError):
             _log.warning("presence.foreign_value", key=keys.presence, bot_id=name.decode(errors="replace"))
     return entries

@@ -77,7 +77,7 @@ class RedisView:
         commands = []
         for number in range(BUCKETS):
             bucket = self._keys.bucket_keys(number)
-            commands.append(read.named(books=bucket.books, open=bucket.open, limit=_OPEN_LOOKED_AT))
+            commands.append(read.named(books=bucket.books, open=bucket.open, limit=_OPEN_LOOKED_AT, living=b""))
         now_s, leases, *answers = await asyncio.gather(
             self._now(), self._leases(), *(self._redis.run(read, command) for command in commands)
         )
@@ -193,7 +193,7 @@ class RedisView:
 def _json(value: bytes) -> dict[str, Any]:
     try:
         found = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -203,7 +203,10 @@ class Lease:
 def read_lease(record: bytes) -> tuple[int, int, dict[str, Any]]:
     """Epoch, end in Redis milliseconds and info of a stored lease. Raises ValueError on foreign data."""
     epoch, until, _, info = record.decode().split("|", 3)
-    facts = json.loads(info)
+    try:
+        facts = json.loads(info)
+    except RecursionError as error:
+        raise ValueError("a lease's info is nested too deep") from error
     if not isinstance(facts, dict):
         raise ValueError("a lease's info is no object")
     return int(epoch), int(until), facts

@@ -35,12 +35,11 @@ _SETTLED_S = 10.0
 
 @dataclass(slots=True, frozen=True)
 class Program:
-    """A process to keep running: its name and the arguments of `pallas`."""
+    """A process to keep running: its name and the arguments of `pallas`; `hint` says what its end means."""
 
     name: str
     arguments: tuple[str, ...]
-    hint: str = "the log above says why; it is started again"
-    """What whoever reads of its end has to know."""
+    hint: str
 
 
 class Supervisor:

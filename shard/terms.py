@@ -16,7 +16,7 @@ from pallas.clock import Clock
 from pallas.errors import RedisError
 from pallas.keys import ANY_SPACE, BUCKETS, TERMS_TTL_S, Keys
 from pallas.onebot.ends import sequenced
-from pallas.redis import Redis
+from pallas.redis import Redis, script
 from shard.conduct import Conduct
 from shard.roster import Account, Roster
 
@@ -145,8 +145,9 @@ class TermsBook:
         if not present:
             await asyncio.gather(*(self._redis.execute("SREM", name, ANY_SPACE) for name in names))
             return
-        await asyncio.gather(*(self._redis.execute("SADD", name, ANY_SPACE) for name in names))
-        await asyncio.gather(*(self._redis.execute("EXPIRE", name, int(_HEARD_S), "NX") for name in names))
+        mark = script("plain_mark")
+        commands = [mark.named(plain=name, space=ANY_SPACE, life_s=int(_HEARD_S)) for name in names]
+        await asyncio.gather(*(self._redis.run(mark, command) for command in commands))
 
 
 def _read(flat: Iterable[bytes]) -> dict[str, tuple[int, int]]:

@@ -167,6 +167,7 @@ class Worker:
             meters=self.meters,
             take_up=self.pipeline.take_up,
             may_answer=self.pipeline.may_answer,
+            has_room=self.pipeline.has_room,
             max_messages=settings.standby_messages,
             look_s=settings.standby_look_s,
         )

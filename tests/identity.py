@@ -31,6 +31,17 @@ KEYS: dict[str, Key] = {
     ),
 }
 OURS = "Pallas Cluster"
+COLUMNS = ("swallowed", "doubled", "swaps")
+ABOUT = """\
+{messages} messages for each fleet; 15 % are honest repeats, 1 % of the reports are lost, 1 % are told again.
+In per cent of the messages:
+
+  swallowed  nobody handled it
+  doubled    it was handled again, as though somebody had said it again
+  swaps      of two equal messages of one person and second one was handled twice and the other not at all:
+             the group sees two answers, as it should; only the quoted message may be the wrong one
+
+A row is a way to tell a message from its copies: the first report of a key is handled. The last row is the product."""
 
 
 def seats(*ends: tuple[Impl, bool, int]) -> tuple[Seat, ...]:
@@ -90,18 +101,13 @@ async def measured(url: str, scene: Scene, messages: int, seed: int) -> dict[str
 
 
 def table(results: dict[str, dict[str, Score]], messages: int) -> str:
-    """Rows of `swallowed / doubled`, in per cent of what was said."""
-    about = "15 % repeats, 1 % of the reports lost, 1 % told again; swallowed / doubled in per cent"
-    lines = [f"{messages} messages, {about}", ""]
-    lines.append("".join([f"{'':26}", *(f"{name:>26}" for name in results)]))
-    for key in (*KEYS, OURS):
-        cells = []
-        for scores in results.values():
+    """A block for each fleet, a row for each key, in per cent of what was said."""
+    lines = [ABOUT.format(messages=messages)]
+    for name, scores in results.items():
+        lines += ["", f"{name:28}" + "".join(f"{column:>11}" for column in COLUMNS)]
+        for key in (*KEYS, OURS):
             found = scores[key].as_dict()
-            cells.append(f"{found['swallowed_percent']:.2f} / {found['doubled_percent']:.2f}")
-        lines.append("".join([f"{key:26}", *(f"{cell:>26}" for cell in cells)]))
-    swaps = (f"{scores[OURS].as_dict()['swaps_percent']:.2f}" for scores in results.values())
-    lines.append("".join([f"{'  swaps of equal messages':26}", *(f"{swap:>26}" for swap in swaps)]))
+            lines.append(f"  {key:26}" + "".join(f"{found[f'{column}_percent']:>11.2f}" for column in COLUMNS))
     return "\n".join(lines)
 
 

@@ -18,7 +18,7 @@ from pallas.clock import SystemClock
 from pallas.errors import PallasError
 from pallas.process import Stopping, say, unless
 from pallas.settings import load
-from pallas.simulate import LedgerReport, Options, simulated
+from pallas.simulate import LedgerReport, Options, Stage, simulated
 from shard.endpoints import running
 from shard.machine import free_ports
 from webui.commands import Surroundings, deployment, new_link
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 WORKERS = 2
 _FORGET_S = 2.0
+_NO_ANSWER_S = 2.0
+"""The demo bot answers within a fraction of it."""
 
 
 def worker_urls(data_dir: Path) -> tuple[str, ...]:
@@ -120,7 +122,7 @@ def _own_settings(settings: Settings, environ: Mapping[str, str], folder: Path) 
 @contextlib.asynccontextmanager
 async def _played(options: Options, stopping: Stopping, *, as_json: bool) -> AsyncIterator[LedgerReport | None]:
     """The report of a run, printed; None where it was stopped. The accounts stay connected in the block."""
-    async with simulated(options, _silent if as_json else _progress) as simulation:
+    async with simulated(options, _silent if as_json else _Told().progress) as simulation:
 
         async def play() -> LedgerReport:
             await simulation.connect()
@@ -137,6 +139,8 @@ def _print(report: LedgerReport, sample: Example | None, *, as_json: bool) -> No
     if as_json:
         say(json.dumps(row, ensure_ascii=False))
         return
+    if report.physical and not report.answered:
+        say("\n  Nothing was answered: the workers must run the demo bot, `--app pallas.demo:app`.")
     if sample is not None:
         reported, answer = len(sample.reported_by), sample.text.replace("ping", "pong", 1)
         by = f"{reported} accounts report it" if reported > 1 else "one account reports it"
@@ -146,12 +150,21 @@ def _print(report: LedgerReport, sample: Example | None, *, as_json: bool) -> No
     for name in ("physical", "reports", "answered", "lost", "doubled"):
         say(f"    {name:<10}{row[name]:>8}")
     say("")
-    if report.physical and not report.answered:
-        say("  Nothing was answered: the workers must run the demo bot, `--app pallas.demo:app`.\n")
 
 
-def _progress(progress: Progress) -> None:
-    say(f"  {progress}")
+class _Told:
+    """Tells a person of a run, and as soon as it shows that nobody answers, what the reason may be."""
+
+    def __init__(self) -> None:
+        self._hinted = False
+
+    def progress(self, progress: Progress) -> None:
+        """Say one sign of life."""
+        say(f"  {progress}")
+        late = progress.stage is Stage.SENT or progress.elapsed_s > _NO_ANSWER_S
+        if progress.sent and not progress.answered and late and not self._hinted:
+            self._hinted = True
+            say("  No answer yet: the workers must run the demo bot, `--app pallas.demo:app`.")
 
 
 def _silent(_: Progress) -> None:

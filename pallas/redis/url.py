@@ -15,6 +15,7 @@ from typing import NoReturn
 from urllib.parse import quote, unquote, unquote_to_bytes
 
 from pallas.errors import SettingsError
+from pallas.redact import HIDDEN
 from pallas.settings_values import REDIS_BEGINNINGS, REDIS_SCHEMES
 
 
@@ -49,6 +50,8 @@ _PLAIN_KINDS = {
     "redis+cluster": RedisKind.CLUSTER,
 }
 _KINDS = {scheme: _PLAIN_KINDS[scheme.replace("rediss", "redis", 1)] for scheme in REDIS_SCHEMES}
+_OTHER_SCHEMES = ("http", "https", "tcp", "valkey")
+"""Schemes that people try, and that may be named."""
 _TLS_OPTIONS = ("tls_ca", "tls_cert", "tls_key")
 _SENTINEL_OPTIONS = ("sentinel_username", "sentinel_password")
 _HOST = re.compile(r"[^\W_]([\w.-]*\w)?")
@@ -174,21 +177,21 @@ def parse_url(url: str) -> RedisTarget:
 
 
 def redact(url: str) -> str:
-    """`url` fit for a log: credentials, secret options and whatever is not surely a host or a path become `***`."""
+    """`url` fit for a log: credentials, secret options and whatever is not surely a host or a path are hidden."""
     scheme, mark, rest = url.strip().partition("://")
     if not mark or scheme.lower() not in _KINDS:
-        return f"{scheme.lower()}://***" if mark and scheme.lower() in {"http", "https", "tcp", "valkey"} else "***"
+        return f"{scheme.lower()}://{HIDDEN}" if mark and scheme.lower() in _OTHER_SCHEMES else HIDDEN
     # A password may itself hold an unescaped / ? # or @, so everything before the last @ is taken for one.
     _, at, rest = rest.rpartition("@")
     place, _, query = rest.partition("?")
     where, slash, path = place.partition("/")
-    shown = "***@" if at else ""
+    shown = f"{HIDDEN}@" if at else ""
     hosts = where.split(",") if where else []
     if scheme.lower() == "unix" and not where:
         return f"unix://{shown}{slash}{path}{_shown_query(query)}"
     if not all(_SHOWABLE_HOST.fullmatch(host) for host in hosts):
-        return f"{scheme.lower()}://{shown}***"
-    shown_path = slash + path if _SHOWABLE_PATH.fullmatch(slash + path) else "/***"
+        return f"{scheme.lower()}://{shown}{HIDDEN}"
+    shown_path = slash + path if _SHOWABLE_PATH.fullmatch(slash + path) else f"/{HIDDEN}"
     return f"{scheme.lower()}://{shown}{where}{shown_path}{_shown_query(query)}"
 
 
@@ -200,9 +203,9 @@ def _shown_query(query: str) -> str:
 def _shown_option(part: str) -> str:
     name, _, value = part.partition("=")
     if name in _SENTINEL_OPTIONS:
-        return f"{name}=***"
+        return f"{name}={HIDDEN}"
     # An unknown name may be the rest of a password with an unescaped question mark.
-    return part if name in _TLS_OPTIONS or (name == "db" and value.isdecimal()) else "***"
+    return part if name in _TLS_OPTIONS or (name == "db" and value.isdecimal()) else HIDDEN
 
 
 def _refuse(url: str, why: str) -> NoReturn:

@@ -66,15 +66,19 @@ class Progress:
             case Stage.FIRST_ANSWER:
                 return f"first answer after {self.elapsed_s:.1f} s"
             case Stage.SETTLING:
-                return (
-                    f"{self.elapsed_s:5.1f} s  all are said, {self.reports} reports, {self.answered} answered,"
-                    f" {self.outstanding} open; waiting whether a double comes"
-                )
+                open_ = f"{self.outstanding} answers" if self.outstanding != 1 else "1 answer"
+                what = f"waiting for {open_}" if self.outstanding else "waiting whether a double comes"
+                return f"{self._counts()}; {what}"
+            case Stage.SETTLED:
+                return f"{self._counts()}; the books are closed"
             case _:
-                return (
-                    f"{self.elapsed_s:5.1f} s  {self.sent}/{self.messages} messages, {self.reports} reports,"
-                    f" {self.answered} answered, {self.outstanding} open"
-                )
+                return self._counts()
+
+    def _counts(self) -> str:
+        return (
+            f"{self.elapsed_s:5.1f} s  {self.sent}/{self.messages} messages, {self.reports} reports,"
+            f" {self.answered} answered, {self.outstanding} open"
+        )
 
 
 OnProgress = Callable[[Progress], None]

@@ -69,8 +69,8 @@ MUTANTS = (
     Mutant(
         "a standby takes from the living",
         "shard/standby.py",
-        "return bool(holder) and self._lapses.is_dead(epoch_of(holder))",
-        "return bool(holder)",
+        'state == b"c" and may and self._lapses.is_dead(epoch_of(claim.holder))',
+        'state == b"c" and may',
         f"{_REDIS}/test_take_over.py::test_a_living_holder_keeps_its_message_however_long_it_takes",
     ),
     Mutant(

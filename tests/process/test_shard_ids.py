@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,7 +43,7 @@ def test_second_worker_with_the_same_id_is_refused_and_told_who_has_it(here: Sit
     first = started(here, "first", shard=0)
     second = here.start("second", "worker", "--shard-id", "0", *APP)
     assert ended(second) == 1
-    assert f"shard id 0 is held by a live worker (pid {first.pid} on " in second.output()
+    assert f"shard id 0 is leased to another worker (pid {first.pid} on " in second.output()
     assert "Traceback" not in second.output()
     assert is_ready(here.worker_url(0))
     # The refused one must not have taken the other's place in the folder either.
@@ -63,7 +64,8 @@ def test_of_two_that_start_at_once_with_one_id_one_is_refused(here: Site) -> Non
 def test_waiting_worker_takes_over_from_a_killed_one_when_its_lease_has_lapsed(here: Site) -> None:
     first = started(here, "first", shard=0)
     second = here.start("second", "worker", "--shard-id", "0", "--wait", *APP)
-    block_until(lambda: events(second, "lease.waiting"), 10, saying="it says that it waits")
+    (waiting,) = block_until(lambda: events(second, "lease.waiting"), 10, saying="it says that it waits")
+    assert re.fullmatch(rf"the lease of shard 0 \(pid {first.pid} on .+\) has not lapsed yet", waiting["detail"])
     first.kill()
     killed = time.monotonic()
     block_until(lambda: events(second, "worker.listening"), 10, saying="it took over")

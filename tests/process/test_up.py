@@ -118,6 +118,9 @@ def test_killed_worker_is_started_again_under_its_number(here: Site) -> None:
     after = block_until(lambda: _rows_of_new_epoch(here, before["1"]["epoch"]), 10, saying="the hub shows the new one")
     assert after["0"]["epoch"] == before["0"]["epoch"]
     assert after["1"]["pid"] != before["1"]["pid"]
+    (died,) = events(up, "process.ended")
+    assert died["process"] == "worker-1"
+    assert "pallas dead list" in died["hint"]
     # What the killed worker alone had seen may be lost with it; nothing may be answered twice.
     assert load.result(60).doubled == 0
     _answers_once(here, seed=11)

@@ -51,6 +51,19 @@ async def test_all_buckets_are_listed_latest_first(redis_url: str) -> None:
     assert (rows[0].shard_id, rows[0].epoch) == (str(one.epoch.shard_id), one.epoch.epoch)
 
 
+async def test_what_ended_at_one_time_is_listed_by_when_it_was_said_and_last_what_nobody_knows_of(
+    redis_url: str,
+) -> None:
+    async with claimants(redis_url, 1) as (one,):
+        dead = KEYS.bucket_keys(0).dead
+        for number, said_at in enumerate([5, 0, 7, 6]):
+            note = {"space": encode(str(number)), "at": 10, "said_at": said_at}
+            await one.redis.execute("HSET", dead, f"token {number}", "e" + json.dumps(note))
+        await one.redis.execute("EXPIRE", dead, 60)
+        rows = await view_of(one.redis).dead()
+    assert [(row.group_id, row.said_at) for row in rows] == [("2", 7.0), ("3", 6.0), ("0", 5.0), ("1", None)]
+
+
 async def test_of_a_private_chat_the_account_is_known_and_the_person_is_not_told(redis_url: str) -> None:
     async with claimants(redis_url, 1) as (one,):
         await unknown(one, private_space("10001", "80001"), at=1.0)

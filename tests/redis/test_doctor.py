@@ -270,6 +270,14 @@ def test_json_is_one_list_with_stable_names(capsys: pytest.CaptureFixture[str]) 
     ]
 
 
+async def test_where_nothing_is_set_it_does_not_count_to_nought(tmp_path: Path) -> None:
+    findings = await examine(load(environ={}, cwd=tmp_path), SystemClock())
+    page = io.StringIO()
+    print_findings(findings, as_json=False, locale="zh_CN.UTF-8", stream=page)
+    assert findings[0].what == "valid, all of them the defaults"
+    assert "有效，全部为默认值" in page.getvalue()
+
+
 def test_a_todo_stands_below_its_finding_in_line() -> None:
     page = io.StringIO()
     findings = [

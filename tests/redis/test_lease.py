@@ -94,7 +94,9 @@ async def test_workers_that_start_at_once_get_different_ids(client: Redis) -> No
 
 async def test_the_second_worker_with_an_id_is_refused_and_told_who_has_it(client: Redis) -> None:
     await lease(client, 3, pid=77).take()
-    with pytest.raises(ShardTaken, match=r"shard id 3 is held by a live worker \(pid 77 on here\).*another --shard-id"):
+    with pytest.raises(
+        ShardTaken, match=r"shard id 3 is leased to another worker \(pid 77 on here\).*another --shard-id"
+    ):
         await lease(client, 3).take()
     free = lease(client)
     await free.take()
@@ -166,7 +168,7 @@ async def test_an_epoch_that_was_replaced_gives_up_and_does_not_disturb_its_succ
     await wait_until(lambda: lapsed(client, 3))
     await other.take()
     # Its owner must end: a worker that only waited would keep its accounts and answer nobody.
-    with pytest.raises(ShardTaken, match="shard id 3 is held by a live worker"):
+    with pytest.raises(ShardTaken, match="shard id 3 is leased to another worker"):
         await one.keep()
     assert not one.is_held()
     assert not one.allows(token)

@@ -24,7 +24,7 @@ CONTENT = b"\x00digest\xff\x05"
 SENDER, TIME = b"\x01\x02\x03\x04", struct.pack(">L", 1_800_000_000)
 SHARED: dict[str, Any] = {"open": BUCKET.open, "books": BUCKET.books, "plain": BUCKET.plain}
 CALLS: dict[str, dict[str, Any]] = {
-    "books_read": {"books": BUCKET.books, "open": BUCKET.open, "limit": 10},
+    "books_read": {"books": BUCKET.books, "open": BUCKET.open, "limit": 10, "living": b""},
     "entry_claim": {
         **SHARED,
         "block": BUCKET.block(5),
@@ -88,6 +88,7 @@ CALLS: dict[str, dict[str, Any]] = {
         "token": TOKEN,
         "nobody": TOKEN[:2] + bytes(4) + TOKEN[6:],
     },
+    "plain_mark": {"plain": BUCKET.plain, "space": "*", "life_s": 12},
     "leases_read": {"leases": KEYS.leases},
     "entry_take": {"home": BUCKET.block(5), "open": BUCKET.open, "field": 5, "old": OTHER, "new": TOKEN},
     "lease_take": {
@@ -336,3 +337,6 @@ async def test_the_books_are_read_with_as_many_tokens_as_were_asked_for(client: 
     counts, number, tokens = await call(client, "books_read", limit=3)
     assert (counts, number, len(tokens)) == ([b"distinct", b"5"], 5, 3)
     assert {token[:6] for token in tokens} == {struct.pack(">HL", 0, 100)}
+    living = struct.pack(">L", 7) + struct.pack(">L", 100)
+    _, number, tokens = await call(client, "books_read", living=living)
+    assert (number, tokens) == (5, []), "what the living hold is counted and not listed"

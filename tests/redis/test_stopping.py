@@ -103,7 +103,7 @@ async def test_a_worker_whose_id_became_anothers_ends(redis_url: str, tmp_path: 
         epoch, until_ms, _ = read_lease(mine)
         await client.execute("HSET", key, 0, f'{epoch + 1}|{until_ms + 60_000}|other|{{"pid":1,"host":"elsewhere"}}')
         failed = await asyncio.gather(asyncio.wait_for(worker.serve(), 10), return_exceptions=True)
-    assert "held by a live worker (pid 1 on elsewhere)" in str(failed[0])
+    assert "leased to another worker (pid 1 on elsewhere)" in str(failed[0])
 
 
 async def test_after_redis_lost_everything_the_prefix_is_marked_again(redis_url: str, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pallas.app import App
+from pallas.claim import Verdict
 from pallas.clock import SystemClock
 from pallas.context import Context
 from pallas.faults import Action, Faults, Point
@@ -359,7 +360,9 @@ async def test_where_the_link_breaks_between_the_record_and_the_write_another_wo
         assert await ended(two, distinct=1, handled=1, open=0)
 
 
-async def test_a_message_whose_link_breaks_at_every_write_ends_after_some_tries(redis_url: str, tmp_path: Path) -> None:
+async def test_a_message_whose_link_breaks_at_every_write_is_left_to_the_others_after_some_tries(
+    redis_url: str, tmp_path: Path
+) -> None:
     gate = Gate(holds=0)
     async with shards(redis_url, tmp_path, gate.app, **FAST) as (one,):
         one.live()
@@ -371,9 +374,94 @@ async def test_a_message_whose_link_breaks_at_every_write_ends_after_some_tries(
 
         broken.write = write  # type: ignore[method-assign]
         broken.hear(group_message("10001", "ping", seq=7))
-        await wait_until(lambda: one.meters.outcomes == {(Outcome.DROPPED, Reason.HANDLER_ERROR): 1}, 10)
+        await wait_until(lambda: one.meters.orphans == {Reason.HOLDER_LOST: 1}, 15)
         await one.quiet()
-        assert one.meters.released[Reason.NO_LINK] == gate.runs - 1 == 5
+        assert one.meters.released[Reason.NO_LINK] == gate.runs == 6
+        (dead,) = await one.dead()
+        assert dead.cause == "given_back"
+
+
+async def test_a_take_over_whose_reply_was_lost_is_gone_on_with(redis_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with shards(redis_url, tmp_path, gate.app, gate.app, **FAST) as (one, two):
+        await held_by(one, gate, group_message("10001", "ping", seq=7))
+        two.hear(group_message("10002", "ping", seq=7))
+        await wait_until(lambda: len(two.worker.standby) == 1)
+        (kept,) = two.worker.standby._waiting
+        # Redis did it, and nobody here has heard.
+        assert await two.worker.claims.look([kept.claim]) == [True]
+        assert await two.worker.claims.take_over(kept.claim) is Verdict.WON
+        two.live()
+        await wait_until(lambda: two.sent() == ["pong"], 5)
+        gate.opened.set()
+        await two.quiet()
+        await one.quiet()
+        assert one.sent() == []
+        assert await ended(two, distinct=1, handled=1, open=0)
+
+
+async def test_where_redis_forgot_what_was_given_back_its_former_holder_claims_it_anew(
+    redis_url: str, tmp_path: Path
+) -> None:
+    gate = Gate()
+    async with shards(redis_url, tmp_path, gate.app, gate.app, **FAST) as (one, two):
+        await held_by(one, gate, group_message("10001", "ping", seq=7))
+        two.live()
+        two.hear(group_message("10002", "ping", seq=7))
+        await wait_until(lambda: len(two.worker.standby) == 1)
+        former = one.worker.lease.epoch
+        await one.worker._redis.execute("FLUSHALL")
+        await wait_until(lambda: one.worker.lease.epoch > former, 5)
+        gate.opened.set()
+        await wait_until(lambda: one.sent() + two.sent() == ["pong"], 5)
+        await one.quiet()
+        await two.quiet()
+        assert one.sent() + two.sent() == ["pong"]
+        assert await ended(one, distinct=1, handled=1, open=0)
+
+
+async def test_the_handler_that_swallows_a_lost_link_has_not_answered(redis_url: str, tmp_path: Path) -> None:
+    gate, runs, app = threading.Event(), [], App("careless")
+
+    @app.command("ping")
+    async def ping(ctx: Context) -> None:
+        runs.append(1)
+        await asyncio.to_thread(gate.wait, 10)
+        try:
+            await ctx.reply("pong")
+        except Exception:
+            # As careless bots do.
+            return
+
+    async with shards(redis_url, tmp_path, app, app, **FAST) as (one, two):
+        one.live()
+        one.hear(group_message("10001", "ping", seq=7))
+        await wait_until(lambda: runs)
+        two.live()
+        two.hear(group_message("10002", "ping", seq=7))
+        await wait_until(lambda: len(two.worker.standby) == 1)
+        await one.ends["10001"].close()
+        gate.set()
+        await wait_until(lambda: two.sent() == ["pong"], 5)
+        assert one.meters.released == {Reason.NO_LINK: 1}
+
+
+async def test_all_that_a_dead_worker_held_is_taken_in_one_look_and_no_more_than_there_is_room_for(
+    redis_url: str, tmp_path: Path
+) -> None:
+    gate = Gate(holds=1200)
+    async with shards(redis_url, tmp_path, gate.app, gate.app, max_pending=2000, **FAST) as (one, two):
+        for seq in range(1200):
+            one.hear(group_message("10001", f"ping {seq}", seq=seq))
+        await wait_until(lambda: one.meters.distinct == 1200, 10)
+        for seq in range(1200):
+            two.hear(group_message("10002", f"ping {seq}", seq=seq))
+        await wait_until(lambda: len(two.worker.standby) == 1200, 10)
+        await one.worker.lease.release()
+        await two.worker.standby.look()
+        await two.worker.standby.look()
+        assert two.meters.taken_over == 1200
+        gate.opened.set()
 
 
 async def test_a_stopping_worker_hands_back_what_it_had_not_begun(redis_url: str, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from pallas.onebot.verdict import is_unknown
 from pallas.settings import describe
 from pallas.settings_names import retired
 from pallas.testing import TestBot
+from shard.conduct import Conduct, Fault
 from shard.facts import counters_json, dead_json
 from shard.pipeline import Pipeline
 from shard.view import Counters, DeadRow
@@ -145,6 +146,15 @@ def test_fields_of_the_api_that_the_protocol_lists_are_those_of_the_answers() ->
         assert {name for first in re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE) for name in codes(first)} == fields
 
 
+def test_what_is_said_of_an_end_is_explained_with_what_to_do() -> None:
+    (table,) = re.findall(r"^\| Field of `conduct` \| \|\n\|[-|]+\|\n((?:\|.*\n)+)", PROTOCOL, re.MULTILINE)
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(Conduct().as_dict())
+    (row,) = re.findall(r"^\| `faults` \| (.*) \|$", table, re.MULTILINE)
+    section = TEXTS["docs/operations.md"].partition("\n## An end is at fault\n")[2]
+    advised = re.findall(r"^\| `(\w+)` \| [^|]+ \| [^|]+ \|$", section, re.MULTILINE)
+    assert codes(row) == advised == [fault.value for fault in Fault]
+
+
 def codes(text: str) -> list[str]:
     return re.findall(r"`([a-z_]+)`", text)
 
@@ -222,7 +232,7 @@ def test_every_promise_of_the_readme_links_to_its_test() -> None:
 
 def test_every_promise_of_the_guarantees_links_to_its_test() -> None:
     text = TEXTS["docs/guarantees.md"]
-    promises = re.findall(r"^\| (P\d|\d) \| (.+) \|$", text, re.MULTILINE)
+    promises = re.findall(r"^\| (P\d|\d+) \| (.+) \|$", text, re.MULTILINE)
     assert [name for name, _ in promises if name.startswith("P")] == [f"P{number}" for number in range(1, 7)]
     assert [name for name, row in promises if "](../tests/" not in row] == []
 

@@ -51,6 +51,13 @@ def test_what_holds_no_secret_stays_as_it_is(text: str) -> None:
     assert redact_text(text).replace("[hidden]", "set") == text
 
 
+@pytest.mark.parametrize("text", [f"redis://:{CANARY}@h/0?sentinel_password={CANARY}&db=1", f"(token: {CANARY})"])
+def test_what_is_hidden_already_stays_as_it_is(text: str) -> None:
+    once = redact_text(text)
+    assert CANARY not in once
+    assert redact_text(once) == once
+
+
 def test_a_known_secret_is_hidden_wherever_it_turns_up() -> None:
     secrets = KnownSecrets([CANARY, "", "ok"])
     assert secrets.redact(f"x{CANARY}y ok") == "x[hidden]y ok"

@@ -126,7 +126,7 @@ def test_an_error_shows_the_url_without_its_login_and_the_expected_form() -> Non
     with pytest.raises(SettingsError) as caught:
         parse_url("redis+sentinel://admin:hunter2@s1,s2:26380?sentinel_password=hunter3")
     text = str(caught.value)
-    assert "redis+sentinel://***@s1,s2:26380?sentinel_password=***" in text
+    assert "redis+sentinel://[hidden]@s1,s2:26380?sentinel_password=[hidden]" in text
     assert "/service" in text
     assert not {"admin", "hunter2", "hunter3"} & set(text.replace(":", " ").replace("@", " ").split())
 
@@ -134,16 +134,16 @@ def test_an_error_shows_the_url_without_its_login_and_the_expected_form() -> Non
 @pytest.mark.parametrize(
     "url, shown",
     [
-        ("redis://u:p@h:1/2", "redis://***@h:1/2"),
-        ("redis://u:p@ss@h:1/2", "redis://***@h:1/2"),
-        ("redis://:a/b?c#d@h:1/2", "redis://***@h:1/2"),
-        ("redis://:nohost", "redis://***"),
-        ("redis://user:notaport", "redis://***"),
-        ("redis://h/secret!path", "redis://h/***"),
-        ("unix://:p@/run/x y.sock?db=1", "unix://***@/run/x y.sock?db=1"),
-        ("valkey://:p@h", "valkey://***"),
-        ("p4ssw0rd", "***"),
-        ("p4ssw0rd://x", "***"),
+        ("redis://u:p@h:1/2", "redis://[hidden]@h:1/2"),
+        ("redis://u:p@ss@h:1/2", "redis://[hidden]@h:1/2"),
+        ("redis://:a/b?c#d@h:1/2", "redis://[hidden]@h:1/2"),
+        ("redis://:nohost", "redis://[hidden]"),
+        ("redis://user:notaport", "redis://[hidden]"),
+        ("redis://h/secret!path", "redis://h/[hidden]"),
+        ("unix://:p@/run/x y.sock?db=1", "unix://[hidden]@/run/x y.sock?db=1"),
+        ("valkey://:p@h", "valkey://[hidden]"),
+        ("p4ssw0rd", "[hidden]"),
+        ("p4ssw0rd://x", "[hidden]"),
     ],
 )
 def test_redaction_keeps_only_what_is_surely_no_secret(url: str, shown: str) -> None:

@@ -16,9 +16,11 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
 
 from pallas.errors import SimulationFailed
+from pallas.process import Stopping
 from pallas.simulate import LedgerReport, Options, Progress, Stage, run, simulated
 from pallas.simulate.answers import plain_text
 from tests.support.waiting import wait_until
+from webui.demonstration import run_demo
 
 OPTIONS = Options(
     urls=("ws://127.0.0.1:1/",),
@@ -202,6 +204,26 @@ async def test_progress_tells_connection_first_answer_sending_and_end() -> None:
     assert seen[-1].sent == seen[-1].answered == 500
     assert str(seen[0]).startswith("8 simulated accounts connected after ")
     assert "500/500 messages" in str(seen[-1])
+    assert str(seen[-1]).endswith("0 open; the books are closed")
+
+
+@pytest.mark.parametrize(
+    "outstanding, waits", [(0, "waiting whether a double comes"), (1, "waiting for 1 answer"), (60, "for 60 answers")]
+)
+def test_while_it_settles_it_says_what_it_waits_for(outstanding: int, waits: str) -> None:
+    said = Progress(Stage.SETTLING, 9.0, 8, 8, 300, sent=300, reports=900, answered=0, outstanding=outstanding)
+    assert str(said).startswith("  9.0 s  300/300 messages, 900 reports, 0 answered")
+    assert str(said).endswith(waits)
+
+
+async def test_where_nobody_answers_a_person_is_told_why_before_the_waiting(capsys: pytest.CaptureFixture[str]) -> None:
+    async with workers(Desk(lambda _: 0)) as (urls, _):
+        options = replace(OPTIONS, urls=urls, messages=60, patience_s=1.2)
+        assert await run_demo(options, Stopping(), as_json=False) == 1
+    said = capsys.readouterr().out
+    hint = "the workers must run the demo bot, `--app pallas.demo:app`"
+    assert said.index(hint) < said.index("waiting for 60 answers") < said.rindex(hint) < said.index("The ledger")
+    assert said.count(hint) == 2
 
 
 async def test_without_workers_the_error_names_the_address_and_what_to_start() -> None:

@@ -28,12 +28,12 @@ from shard.facts import (
 )
 from shard.table import Cell, Ink, Tone, cut, padded, table, width
 from shard.terminal import show
-from shard.view import Books, BotReason, BotState, ClusterView, Counters, EndedBook, ShardState, WorkerBook
+from shard.view import Books, BotReason, BotState, Counters, EndedBook, ShardState, WorkerBook
 from shard.words import language_of, load_words, locale_of, terminal_words
+from tests.support.printed import NOW, cluster, printed
 from tests.support.valkey import free_port
-from tests.web.cluster import Cluster, HandClock, books, bot, dead_row, shard
+from tests.web.cluster import Cluster, HandClock, books, bot, dead_row
 
-NOW = 1_800_000_000.0
 UNBALANCED = Books(
     as_of=NOW,
     workers=(
@@ -43,33 +43,6 @@ UNBALANCED = Books(
     ended=EndedBook(distinct=13, handled=9, dropped={"overload": 1}, open=0),
     unaccounted=4,
 )
-
-
-class Page(io.StringIO):
-    """A stream that may be a terminal."""
-
-    def __init__(self, *, terminal: bool = False) -> None:
-        super().__init__()
-        self._terminal = terminal
-
-    def isatty(self) -> bool:
-        return self._terminal
-
-
-def cluster() -> Cluster:
-    made = Cluster()
-    made.bot_rows = [bot(str(10_000 + number), at=NOW) for number in range(8)]
-    made.shard_rows = [shard("0", at=NOW), shard("1", at=NOW)]
-    return made
-
-
-async def printed(
-    what: str, view: ClusterView, folder: Path, *, locale: str = "en_US.UTF-8", terminal: bool = False, **options: Any
-) -> tuple[str, int]:
-    page = Page(terminal=terminal)
-    options = {"as_json": False, "pause_s": 0.0, **options}
-    code = await show(what, view, folder, HandClock(NOW), locale=locale, stream=page, **options)
-    return page.getvalue(), code
 
 
 async def test_status_begins_with_one_sentence_that_says_whether_all_is_well(tmp_path: Path) -> None:
@@ -90,9 +63,13 @@ async def test_the_verdict_says_how_much_is_missing(tmp_path: Path) -> None:
     view.the_books = UNBALANCED
     text, _ = await printed("status", view, tmp_path)
     assert text.splitlines()[0] == (
-        "7 of 8 accounts online; 1 of 2 workers live; books do not balance: 5; at most 4 reports unaccounted for."
+        "7 of 8 accounts online; 1 of 2 workers live; books do not balance: 5; "
+        "4 messages that no live worker holds wait to be taken over or ended."
     )
     assert "pallas bots" in text
+    view.the_books = replace(books(), unaccounted=1)
+    text, _ = await printed("status", view, tmp_path)
+    assert "books balance; 1 message that no live worker holds waits to be taken over or ended." in text
 
 
 @pytest.mark.parametrize(
@@ -176,7 +153,7 @@ async def test_books_that_do_not_balance_say_where_and_what_to_do(tmp_path: Path
     assert "✗ +3" in text
     assert "The counts of worker 0, epoch 3 do not add up" in text
     assert "worker 1, epoch 4 do not" not in text
-    assert "Unaccounted for the moment: 4" in text
+    assert "Held by no live worker: 4; another takes them over" in text
     assert text.count("→") == 2
     assert code == 1
 
@@ -207,40 +184,6 @@ async def test_buckets_of_redis_that_cancel_out_are_still_off(tmp_path: Path) ->
     assert "✗ ±4" in text
     assert "What Redis counted does not add up" in text
     assert code == 1
-
-
-async def test_books_list_the_latest_of_the_dead_and_say_where_the_rest_is(tmp_path: Path) -> None:
-    view = cluster()
-    view.dead_rows = [dead_row(at=NOW - number, handler=f"h{number}") for number in range(12)]
-    view.dead_rows[0] = dead_row(
-        at=NOW, reason="holder_lost", cause="holder_died", group_id="", bot_id="", handler="", shard_id="1"
-    )
-    view.the_books = replace(books(), ended=EndedBook(distinct=925, handled=910, dead={"sent_unknown": 15}))
-    text, code = await printed("books", view, tmp_path)
-    title, _, first, second, *rest = text.partition("Messages that ended")[2].splitlines()
-    assert title.endswith("the latest 10 of 12 kept; `pallas dead list` prints all")
-    when, *columns = re.split(r" {2,}", first.strip())
-    assert re.fullmatch(r"\d\d-\d\d \d\d:\d\d:\d\d · 2 min", when)
-    assert columns == ["not answered: its worker died", "private chat", "—", "—", "1"]
-    assert re.split(r" {2,}", second.strip())[1:] == [
-        *("maybe answered: the send was not confirmed", "700100200", "10001", "h1", "0")
-    ]
-    assert (len(rest), rest[-3].split()[-2], rest[-2]) == (10, "h9", "  3 more were counted and are no longer kept")
-    assert rest[-1].startswith("→ Nothing of this is sent again by itself.")
-    assert code == 0
-
-
-@pytest.mark.parametrize(
-    "locale, words", [("en", "maybe answered: the send was not"), ("zh_CN.UTF-8", "可能已回复：发送未获确认")]
-)
-async def test_the_list_of_the_dead_is_whole_in_both_languages(locale: str, words: str, tmp_path: Path) -> None:
-    view = cluster()
-    view.dead_rows = [dead_row(at=NOW - number) for number in range(300)]
-    text, code = await printed("dead", view, tmp_path, locale=locale)
-    assert (text.count(words), code) == (300, 0)
-    assert len({width(line[: line.index("700100200")]) for line in text.splitlines() if words in line}) == 1
-    view.dead_rows = []
-    assert len((await printed("dead", view, tmp_path, locale=locale))[0].splitlines()) == 1
 
 
 async def test_a_message_between_two_readings_is_no_imbalance(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ async def test_books_that_do_not_balance_are_an_alarm(stage: Stage) -> None:
     card = page.locator("#books")
     await expect(card.locator(".badge.bad")).to_contain_text("Do not balance: 3")
     await expect(card).to_contain_text("Refused: unusable id 2")
-    await expect(card).to_contain_text("Unaccounted for the moment: 12")
+    await expect(card).to_contain_text("Held by no live worker: 12")
 
 
 async def test_messages_that_may_have_been_answered_are_named_and_listed(stage: Stage) -> None:
@@ -187,6 +187,7 @@ async def test_messages_that_may_have_been_answered_are_named_and_listed(stage: 
         *(dead_row(at=now - 60, reason="holder_lost", cause="holder_died", bot_id="", handler="") for _ in range(300)),
     ]
     await expect(doubt).to_contain_text("2 messages may or may not have been answered.", timeout=LIVE_MS)
+    await expect(doubt).to_contain_text("300 messages were not answered.")
     await doubt.get_by_role("link").click()
     await page.wait_for_url("**/dead")
     await expect(page.locator("#rows tr")).to_have_count(200)
@@ -202,6 +203,31 @@ async def test_messages_that_may_have_been_answered_are_named_and_listed(stage: 
     await expect(page.locator("#empty")).to_be_visible(timeout=LIVE_MS)
     stage.cluster.broken = RedisUnavailable("gone")
     await expect(page.locator("#banner")).to_contain_text("Cannot see the cluster since", timeout=LIVE_MS)
+
+
+async def test_where_nobody_knows_when_a_message_was_said_the_page_shows_no_time(stage: Stage) -> None:
+    stage.cluster.dead_rows = [dead_row(at=SystemClock().wall_s(), said_at=None)]
+    page = await stage.signed_in()
+    await page.goto(f"{stage.url}/dead")
+    await expect(page.locator("#rows td").first).to_have_text("—")
+    await expect(page.locator("#rows time")).to_have_count(0)
+
+
+async def test_what_an_account_did_before_it_connected_is_not_called_never(stage: Stage) -> None:
+    stage.cluster.change("10003", last_event_at=None, last_sent_at=None)
+    stage.cluster.change(
+        "10002",
+        state=BotState.OFFLINE,
+        reason=BotReason.LINK_CLOSED,
+        connected_at=None,
+        last_event_at=None,
+        last_sent_at=None,
+    )
+    page = await stage.signed_in()
+    for account, words in (("10003", "not since it connected"), ("10002", "not known")):
+        cells = page.locator("#rows tr").filter(has_text=account).locator("td")
+        await expect(cells.nth(3)).to_have_text(words)
+        await expect(cells.nth(4)).to_have_text(words)
 
 
 async def test_page_of_the_dead_fits_in_both_languages_and_widths(stage: Stage) -> None:
