@@ -70,11 +70,12 @@ class Claims:
             claim.body = body()
         pause = 0.0
         limit = self._loop.time() + patience_s
+        redis = self._redis
         while True:
             try:
                 self._refresh(claim)
                 # Not in a coroutine of its own: the loop would step through it for each message.
-                reply = await self._redis.run(*self._attempt(claim))
+                reply = await redis.run(*self._attempt(claim))
             except LeaseLost:
                 try:
                     async with asyncio.timeout_at(limit):
@@ -88,6 +89,7 @@ class Claims:
                     # It may be ours without our knowing: then it ends here as well.
                     self.end(claim, Outcome.DROPPED, Reason.REDIS_UNAVAILABLE)
                     return Verdict.UNKNOWN
+                redis = self._redis.patient
                 pause = min(1.0, pause * 2 + 0.05)
                 await asyncio.sleep(pause * (1 + random.random() / 4))
                 continue
@@ -113,7 +115,7 @@ class Claims:
             self._refresh(claim)
             bucket = claim.bucket
             command = self._take_over.command(claim.home, bucket.open, claim.field, claim.holder[1:], claim.token)
-            reply = await self._redis.run(self._take_over, command)
+            reply = await self._redis.patient.run(self._take_over, command)
         except LeaseLost:
             return Verdict.UNKNOWN
         except RedisError as error:
@@ -133,7 +135,7 @@ class Claims:
     async def look(self, claims: Sequence[Claim]) -> list[bool]:
         """See who holds the entries of lost claims now; False where Redis did not say."""
         values = await asyncio.gather(
-            *(self._redis.submit("HGET", claim.home, claim.field) for claim in claims), return_exceptions=True
+            *(self._redis.patient.submit("HGET", claim.home, claim.field) for claim in claims), return_exceptions=True
         )
         return [self._seen(claim, value) for claim, value in zip(claims, values, strict=True)]
 
@@ -154,7 +156,7 @@ class Claims:
             claim.body = body()
         try:
             self._refresh(claim)
-            reply = await self._redis.run(*self._attempt(claim))
+            reply = await self._redis.patient.run(*self._attempt(claim))
         except LeaseLost:
             return Verdict.UNKNOWN
         except RedisError as error:
@@ -196,7 +198,7 @@ class Claims:
         pause = 0.05
         if self._faults is not None:
             self._faults.hit(Point.EFFECT)
-        token = claim.token
+        token, redis = claim.token, self._redis
         while True:
             self.check(claim)
             if claim.token is not token:
@@ -204,9 +206,10 @@ class Claims:
             try:
                 bucket = claim.bucket
                 command = self._mark.command(claim.home, bucket.open, bucket.books, claim.field, token, "e", "")
-                (reply,) = await self._redis.run(self._mark, command)
+                (reply,) = await redis.run(self._mark, command)
             except RedisError as error:
                 self._undecided(error)
+                redis = self._redis.patient
                 await asyncio.sleep(pause)
                 pause = min(1.0, pause * 2)
                 continue

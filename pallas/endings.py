@@ -120,13 +120,20 @@ class Endings:
             arguments += (claim.field, token, "d", outcome)
         command = self._mark.rows(keys, arguments)
         # The server may have lost the script; with its source the call needs no second round.
-        self._send(tokens, self._mark.with_source(command) if again else command, self._answered)
+        command = self._mark.with_source(command) if again else command
+        self._send(tokens, command, self._answered, again=again)
 
     def _send(
-        self, tokens: list[bytes], command: Command, answered: Callable[[list[bytes], asyncio.Future[Any]], None]
+        self,
+        tokens: list[bytes],
+        command: Command,
+        answered: Callable[[list[bytes], asyncio.Future[Any]], None],
+        *,
+        again: bool = False,
     ) -> None:
         self._asked.update(tokens)
-        self._redis.submit(*command).add_done_callback(partial(answered, tokens))
+        redis = self._redis.patient if again else self._redis
+        redis.submit(*command).add_done_callback(partial(answered, tokens))
 
     def _answered(self, tokens: list[bytes], future: asyncio.Future[Any]) -> None:
         if self._is_unanswered(tokens, future):
@@ -175,7 +182,7 @@ class Endings:
                 continue
             if ending.call is not None:
                 call, command = ending.call
-                self._send([token], call.with_source(command), self._answered_alone)
+                self._send([token], call.with_source(command), self._answered_alone, again=True)
             elif self._epoch.allows(token) or ending.claim.begun:
                 self._send_rows([token], again=True)
             else:

@@ -6,6 +6,7 @@ offline count as well. The look-up is a set in memory; Redis is asked on a timer
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable
 
@@ -48,8 +49,11 @@ class Fleet:
             last = {"seen": now, "nickname": account.nickname, "end": account.end.value, "version": account.version}
             fields += (account.bot_id, json.dumps(last, ensure_ascii=False, separators=(",", ":")))
         if fields:
-            await self._redis.execute("HSET", self._keys.fleet, *fields)
-            await self._redis.execute("EXPIRE", self._keys.fleet, FLEET_TTL_S)
+            # In one write: an answer that comes late must not keep the second from being sent.
+            await asyncio.gather(
+                self._redis.submit("HSET", self._keys.fleet, *fields),
+                self._redis.submit("EXPIRE", self._keys.fleet, FLEET_TTL_S),
+            )
 
     async def refresh(self) -> None:
         """Learn what other workers announced; once an hour, forget who was not seen for as long as they are kept."""

@@ -2,7 +2,7 @@
 
 An epoch is dead where its lease has lapsed by Redis's clock, where its shard has another epoch or none by now, or where
 the lease was not renewed for its whole life by our own clock: so that a clock of Redis that was set back does not keep
-dead workers alive. A dead epoch stays dead, so an old look can only be late, never wrong.
+dead workers alive. A dead epoch stays dead, and of those that were given out after the look nothing is said.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class Lapses:
         self._clock = clock
         self._life_s = life_s
         self._looked = False
+        self._newest = 0
         self._seen: dict[int, tuple[int, float]] = {}
         """Live epochs: until when, in Redis's milliseconds, and since when we have seen that end unchanged."""
         self._lives: Mapping[int, float] = {}
@@ -40,8 +41,14 @@ class Lapses:
     async def look(self) -> None:
         """Read the leases anew. Raises RedisError."""
         read = script("leases_read")
-        now_ms, flat = await self._redis.run(read, read.named(leases=self._keys.leases))
+        call = read.named(leases=self._keys.leases, epoch=self._keys.epoch)
+        now_ms, flat, last = await self._redis.run(read, call)
         now = self._clock.mono()
+        newest = int(last) if last.isdigit() else self._newest
+        if newest < self._newest:
+            # An older look, answered after a newer one; or Redis forgot all, and no lease has been taken since.
+            return
+        self._newest = newest
         seen: dict[int, tuple[int, float]] = {}
         lives: dict[int, float] = {}
         for record in flat[1::2]:
@@ -64,4 +71,7 @@ class Lapses:
         if not self._looked:
             return False
         known = self._seen.get(epoch)
+        if known is None and self._newest and epoch > self._newest:
+            # Given out after we looked.
+            return False
         return known is None or self._clock.mono() - known[1] > self._lives.get(epoch, self._life_s)

@@ -119,8 +119,11 @@ class TermsBook:
                 stored[bot_id] = wanted
                 fields += (bot_id, f"{wanted[0]} {wanted[1]}")
         if fields:
-            await self._redis.execute("HSET", self._keys.terms, *fields)
-            await self._redis.execute("EXPIRE", self._keys.terms, TERMS_TTL_S)
+            # In one write: an answer that comes late must not keep the second from being sent.
+            await asyncio.gather(
+                self._redis.submit("HSET", self._keys.terms, *fields),
+                self._redis.submit("EXPIRE", self._keys.terms, TERMS_TTL_S),
+            )
         over = [bot_id for bot_id, until in stored.items() if max(until) <= now and bot_id not in own]
         if over:
             await self._redis.execute("HDEL", self._keys.terms, *over)

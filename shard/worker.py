@@ -116,7 +116,7 @@ class Worker:
         self.selfcheck = SelfCheck(self.roster.conducts, self.meters)
         faults = faults_of(settings.test_fault, testing=settings.testing)
         self.claims = Claims(redis, self.lease, self._tasks, self.meters, ttl_s=settings.claim_ttl_s, faults=faults)
-        self.lapses = Lapses(redis, self.keys, clock, life_s=settings.lease_s)
+        self.lapses = Lapses(redis.patient, self.keys, clock, life_s=settings.lease_s)
         self.calls = Calls(
             self.roster,
             self.claims,
@@ -171,7 +171,9 @@ class Worker:
             max_messages=settings.standby_messages,
             look_s=settings.standby_look_s,
         )
-        self.orphans = Orphans(redis, self.keys, self.lapses, clock, self.meters, after_s=settings.orphan_after_s)
+        self.orphans = Orphans(
+            redis.patient, self.keys, self.lapses, clock, self.meters, after_s=settings.orphan_after_s
+        )
         self.reception = Reception(
             pipeline=self.pipeline,
             roster=self.roster,

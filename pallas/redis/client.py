@@ -42,8 +42,20 @@ CONNECTIONS = 4
 class Redis:
     """The narrow client that feature classes receive. Replies are raw RESP2: bytes, ints, lists, None."""
 
-    def __init__(self, batcher: Batcher, *, one_slot: bool = False, control: Redis | None = None) -> None:
+    def __init__(
+        self,
+        batcher: Batcher,
+        *,
+        one_slot: bool = False,
+        control: Redis | None = None,
+        patient: Redis | None = None,
+    ) -> None:
         self._batcher = batcher
+        self.patient = patient or self
+        """The same server, waited for as long as a connection lives: for what is asked again.
+
+        Where Redis answers late each time, a caller that gives up each time would never hear it.
+        """
         self.control = control or self
         """The same server on a connection of its own, in order and with more patience: for leases and presence.
 
@@ -83,8 +95,9 @@ class Redis:
     async def close(self) -> None:
         """Drop all connections."""
         await self._batcher.close()
-        if self.control is not self:
-            await self.control.close()
+        for other in (self.control, self.patient):
+            if other is not self:
+                await other.close()
 
 
 def open_redis(target: RedisTarget, tasks: Tasks, *, late_ms: int = 300, dead_after_ms: int = 3000) -> Redis:
@@ -98,9 +111,12 @@ def open_redis(target: RedisTarget, tasks: Tasks, *, late_ms: int = 300, dead_af
     if target.kind is RedisKind.MEMORY:
         # Another client would be another server.
         return Redis(batcher, one_slot=one_slot)
-    alone = _transports(target, dead_after_ms / 1000)[:1]
-    control = Redis(Batcher(alone, tasks, late_s=dead_after_ms / 1000), one_slot=one_slot)
-    return Redis(batcher, one_slot=one_slot, control=control)
+
+    def unhurried() -> Redis:
+        alone = _transports(target, dead_after_ms / 1000)[:1]
+        return Redis(Batcher(alone, tasks, late_s=dead_after_ms / 1000), one_slot=one_slot)
+
+    return Redis(batcher, one_slot=one_slot, control=unhurried(), patient=unhurried())
 
 
 def _transports(target: RedisTarget, dead_after_s: float) -> list[Transport]:

@@ -109,6 +109,17 @@ async def test_a_life_longer_than_ours_is_respected(redis: Redis) -> None:
     assert not lapses.is_dead(one.epoch)
 
 
+async def test_an_epoch_that_was_given_out_after_the_look_is_not_dead(redis: Redis) -> None:
+    one, two = lease_of(redis, 0), lease_of(redis, 1)
+    await one.take()
+    lapses = await looked(redis, HandClock())
+    await two.take()
+    assert not lapses.is_dead(two.epoch)
+    await two.release()
+    await lapses.look()
+    assert lapses.is_dead(two.epoch)
+
+
 async def test_a_foreign_value_among_the_leases_hides_no_other(redis: Redis) -> None:
     one = lease_of(redis, 0)
     await one.take()

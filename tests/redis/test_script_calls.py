@@ -89,7 +89,7 @@ CALLS: dict[str, dict[str, Any]] = {
         "nobody": TOKEN[:2] + bytes(4) + TOKEN[6:],
     },
     "plain_mark": {"plain": BUCKET.plain, "space": "*", "life_s": 12},
-    "leases_read": {"leases": KEYS.leases},
+    "leases_read": {"leases": KEYS.leases, "epoch": KEYS.epoch},
     "entry_take": {"home": BUCKET.block(5), "open": BUCKET.open, "field": 5, "old": OTHER, "new": TOKEN},
     "lease_take": {
         "leases": KEYS.leases,

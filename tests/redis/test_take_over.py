@@ -15,7 +15,9 @@ from pallas.clock import SystemClock
 from pallas.context import Context
 from pallas.faults import Action, Faults, Point
 from pallas.model import Outcome, Reason
+from tests.support.proxy import Proxy
 from tests.support.shards import Json, Shard, answered, group_message, poke, shards
+from tests.support.valkey import ValkeyProcess
 from tests.support.waiting import wait_until
 
 FAST: dict[str, Any] = {
@@ -379,6 +381,22 @@ async def test_a_message_whose_link_breaks_at_every_write_is_left_to_the_others_
         assert one.meters.released[Reason.NO_LINK] == gate.runs == 6
         (dead,) = await one.dead()
         assert dead.cause == "given_back"
+
+
+async def test_a_redis_that_answers_late_each_time_still_decides_every_message(
+    redis_url: str, valkey: ValkeyProcess, tmp_path: Path
+) -> None:
+    assert redis_url
+    gate = Gate(holds=0)
+    async with Proxy(valkey.port) as proxy, shards(proxy.url, tmp_path, gate.app, lease_s=10.0) as (one,):
+        proxy.latency_s = 0.4
+        for number in range(5):
+            one.hear(group_message("10001", f"ping {number}", seq=number))
+        await wait_until(lambda: len(one.sent()) == 5, 15)
+        await wait_until(lambda: not one.worker.claims.unsettled, 15)
+        assert one.meters.outcomes == {(Outcome.HANDLED, Reason.OK): 5}
+        assert one.meters.unknown["no_reply"] >= 10, "each claim and each effect was late once"
+        proxy.latency_s = 0.0
 
 
 async def test_a_take_over_whose_reply_was_lost_is_gone_on_with(redis_url: str, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ class FakeEpoch:
 
     def __init__(self, shard_id: int, epoch: int = 0) -> None:
         self.shard_id = shard_id
-        self.epoch = epoch or 1_800_000_000 + shard_id
+        self.epoch = epoch or 1_700_000_000 + shard_id
         self.is_held = True
         self._nonce = 0
 
