@@ -129,7 +129,8 @@ class TermsBook:
             await self._redis.execute("HDEL", self._keys.terms, *over)
         self.terms.contents = any(contents > now for contents, _ in stored.values())
         self.terms.tolerance_s = int(any(tolerance > now for _, tolerance in stored.values()))
-        if self._unmark_at is not None and self._clock.mono() >= self._unmark_at:
+        if self._unmark_at is not None and self._clock.mono() >= self._unmark_at and not self.terms.contents:
+            # Not before nobody asks: another worker may have marked for its own account meanwhile.
             await self._mark(present=False)
             self._unmark_at = None
 

@@ -177,10 +177,34 @@ async def test_until_all_workers_have_heard_of_it_the_scripts_keep_contents(
         # This worker has not heard yet; what it claims is found by the new account's reports all the same.
         assert await deaf.report(7) is Verdict.WON
         assert await plain.report(None) is Verdict.LOST
+    one.heard("1", with_seq=1)
     clock.advance(11)
     await one.book.beat()
     assert await marked(redis) == BUCKETS, "a worker may not have read it yet"
     clock.advance(2)
+    await one.book.beat()
+    assert await marked(redis) == 0
+
+
+async def test_a_mark_that_another_workers_account_needs_is_not_taken_back(
+    desks: tuple[Desk, Desk, HandClock, Redis],
+) -> None:
+    one, other, clock, redis = desks
+    one.connect("1")
+    await one.book.beat()
+    one.heard("1", with_seq=1)
+    clock.advance(5)
+    await one.book.beat()
+    await other.book.beat()
+    clock.advance(3)
+    other.connect("2")
+    await other.book.beat()
+    # The first worker's time is over, the second's is not: some worker may not have read of its account yet.
+    clock.advance(5)
+    await one.book.beat()
+    assert await marked(redis) == BUCKETS
+    other.heard("2", with_seq=1)
+    await other.book.beat()
     await one.book.beat()
     assert await marked(redis) == 0
 
