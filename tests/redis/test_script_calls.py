@@ -269,6 +269,15 @@ async def test_several_entries_are_marked_in_one_call_each_for_itself(client: Re
     assert await client.execute("HLEN", BUCKET.open) == 3
 
 
+async def test_a_mark_lives_as_long_as_whoever_set_it_last_needs_it(client: Redis) -> None:
+    assert await call(client, "plain_mark", life_s=5) == 1
+    assert await call(client, "plain_mark", life_s=12) == 0
+    assert await client.execute("TTL", BUCKET.plain) > 5
+    await client.execute("EXPIRE", BUCKET.plain, 86_400)
+    assert await call(client, "plain_mark", life_s=12) == 0
+    assert await client.execute("TTL", BUCKET.plain) > 12, "what others remember there is not cut short"
+
+
 async def test_a_lease_is_taken_renewed_and_released_by_its_epoch_alone(client: Redis) -> None:
     taken, shard, epoch = await call(client, "lease_take")
     assert (taken, shard) == (1, b"3")
