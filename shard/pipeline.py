@@ -24,7 +24,8 @@ from pallas.levels import Level, People
 from pallas.model import Lane, Message, Notice, Outcome, Reason
 from pallas.onebot.link import CHANNEL_BROKE
 from shard.actions import Calls, RunActions
-from shard.matching import NoticeTable, Standing, Table
+from shard.matching import Standing, Table
+from shard.notices import NoticeTable
 from shard.report import MessageReport, NoticeReport, Report
 
 if TYPE_CHECKING:

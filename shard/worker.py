@@ -34,7 +34,8 @@ from shard.endpoints import Endpoint, publish, withdraw
 from shard.fleet import Fleet
 from shard.joining import join
 from shard.lapses import Lapses
-from shard.matching import NoticeTable, Table
+from shard.matching import Table
+from shard.notices import NoticeTable
 from shard.orphans import Orphans
 from shard.pipeline import Pipeline
 from shard.prefix import own_prefix

@@ -18,10 +18,12 @@ import structlog
 from pallas.app import App
 from pallas.context import Context, NoticeContext
 from pallas.errors import NotSent, SendUnknown
+from pallas.keys import encode
 from pallas.model import Outcome, Reason
 from pallas.onebot.decode import Limits
 from shard.reception import Reception
 from tests.support.shards import (
+    GROUP,
     USER,
     Json,
     PlayedEnd,
@@ -694,3 +696,20 @@ async def test_where_nobody_who_saw_the_message_is_left_nothing_is_recorded_as_b
         assert told == [NotSent]
         assert shard.sent() == []
         assert shard.meters.released == {Reason.NO_LINK: 1}
+
+
+async def test_where_redis_compares_contents_and_no_account_here_asks_for_it_no_index_is_built(
+    redis_url: str, tmp_path: Path
+) -> None:
+    async with shards(redis_url, tmp_path, bot()) as (shard,):
+        worker = shard.worker
+        bucket = worker.keys.bucket(encode(str(GROUP)))
+        await worker._redis.execute("SADD", bucket.plain, encode(str(GROUP)))
+        await worker._redis.execute("EXPIRE", bucket.plain, 60)
+        for seq in range(1, 4):
+            await one_message(shard, f"ping {seq}", seq=seq)
+        (group,) = worker.pipeline._table._groups.values()
+        assert (group.plain, group.bodies) == (False, {})
+        assert shard.sent() == ["pong 1", "pong 2", "pong 3"]
+        # The first answer told the worker; the others go the right way at once.
+        assert group.contents_until > 0

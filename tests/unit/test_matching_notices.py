@@ -13,7 +13,8 @@ from pallas.identity import notice_digest
 from pallas.keys import notice_space
 from pallas.model import Notice
 from pallas.onebot.wire import parse
-from shard.matching import NoticeTable, Standing
+from shard.matching import Standing
+from shard.notices import NoticeTable
 
 SAMPLES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "onebot-events.json").read_text("utf-8"))
 SPACE = "700100200"
