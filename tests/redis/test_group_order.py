@@ -29,7 +29,7 @@ async def test_a_burst_is_handled_in_the_order_of_its_arrival(redis_url: str, tm
     async with shards(redis_url, tmp_path, app) as (shard,):
         # The scripts are unknown to the server and the burst fills several connections.
         for number in range(BURST):
-            shard.hear(group_message("10001", f"say {number}", seq=number))
+            shard.hear(group_message("10001", f"say {number}", seq=number + 1))
         await shard.quiet()
     assert started == [str(number) for number in range(BURST)]
 
@@ -39,10 +39,10 @@ async def test_a_message_that_another_worker_won_holds_up_nobody(redis_url: str,
     other, theirs = recorder()
     async with shards(redis_url, tmp_path, app, other) as (one, two):
         for number in range(0, BURST, 2):
-            two.hear(group_message("10002", f"say {number}", seq=number))
+            two.hear(group_message("10002", f"say {number}", seq=number + 1))
         await two.quiet()
         for number in range(BURST):
-            one.hear(group_message("10001", f"say {number}", seq=number))
+            one.hear(group_message("10001", f"say {number}", seq=number + 1))
         await one.quiet()
     assert started == [str(number) for number in range(1, BURST, 2)]
     assert theirs == [str(number) for number in range(0, BURST, 2)]
@@ -69,10 +69,10 @@ async def test_where_all_is_lost_no_chain_of_the_lost_grows(redis_url: str, tmp_
     other, _ = recorder()
     async with shards(redis_url, tmp_path, app, other) as (one, two):
         for number in range(50):
-            two.hear(group_message("10002", f"say {number}", seq=number))
+            two.hear(group_message("10002", f"say {number}", seq=number + 1))
         await two.quiet()
         for number in range(50):
-            one.hear(group_message("10001", f"say {number}", seq=number))
+            one.hear(group_message("10001", f"say {number}", seq=number + 1))
         await one.quiet()
         (group,) = one.worker.pipeline._table._groups.values()
         turn, length = group.last_turn, 0
@@ -85,7 +85,7 @@ async def test_the_order_keeps_no_message_in_memory_that_has_started(redis_url: 
     app, _ = recorder()
     async with shards(redis_url, tmp_path, app) as (shard,):
         for number in range(50):
-            shard.hear(group_message("10001", f"say {number}", seq=number))
+            shard.hear(group_message("10001", f"say {number}", seq=number + 1))
         await shard.quiet()
         (group,) = shard.worker.pipeline._table._groups.values()
         assert group.last_turn is not None
