@@ -391,7 +391,7 @@ async def test_a_redis_that_answers_late_each_time_still_decides_every_message(
     async with Proxy(valkey.port) as proxy, shards(proxy.url, tmp_path, gate.app, lease_s=10.0) as (one,):
         proxy.latency_s = 0.4
         for number in range(5):
-            one.hear(group_message("10001", f"ping {number}", seq=number))
+            one.hear(group_message("10001", f"ping {number}", seq=number + 1))
         await wait_until(lambda: len(one.sent()) == 5, 15)
         await wait_until(lambda: not one.worker.claims.unsettled, 15)
         assert one.meters.outcomes == {(Outcome.HANDLED, Reason.OK): 5}
@@ -468,11 +468,14 @@ async def test_all_that_a_dead_worker_held_is_taken_in_one_look_and_no_more_than
     redis_url: str, tmp_path: Path
 ) -> None:
     gate = Gate(holds=1200)
-    async with shards(redis_url, tmp_path, gate.app, gate.app, max_pending=2000, **FAST) as (one, two):
-        for seq in range(1200):
+    async with shards(redis_url, tmp_path, gate.app, gate.app, max_pending=2000, **{**FAST, "lease_s": 30.0}) as (
+        one,
+        two,
+    ):
+        for seq in range(1, 1201):
             one.hear(group_message("10001", f"ping {seq}", seq=seq))
         await wait_until(lambda: one.meters.distinct == 1200, 10)
-        for seq in range(1200):
+        for seq in range(1, 1201):
             two.hear(group_message("10002", f"ping {seq}", seq=seq))
         await wait_until(lambda: len(two.worker.standby) == 1200, 10)
         await one.worker.lease.release()
