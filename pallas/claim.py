@@ -32,9 +32,10 @@ class Verdict(Enum):
 
 
 class Epoch(Protocol):
-    """The worker's lease, as claims see it."""
+    """The worker's lease, as claims see it; `epoch` is 0 where none was taken yet."""
 
     shard_id: int
+    epoch: int
 
     def token(self) -> bytes:
         """A new token, 10 bytes: shard, epoch, nonce. Raises LeaseLost while no lease is held."""
@@ -55,6 +56,7 @@ class Claim:
     """
 
     __slots__ = (
+        "__weakref__",
         "begun",
         "body",
         "bucket",

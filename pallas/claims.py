@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 import struct
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ from pallas.redis import Command, Redis, Script, script
 from pallas.tasks import Tasks
 
 _log = structlog.get_logger()
+_FEW_TOKENS = 1024
 
 
 class Claims:
@@ -54,6 +56,8 @@ class Claims:
         self._take_over = script("entry_take")
         self._faults = faults
         self._endings = Endings(redis, epoch, tasks, meters, faults)
+        self._issued: dict[bytes, weakref.ref[Claim]] = {}
+        self._most_issued = _FEW_TOKENS
         self.complaints = LimitedLog(LogLimit(per_min=1), _log)
 
     @property
@@ -131,6 +135,10 @@ class Claims:
         if claim.token:
             claim.former += (claim.token,)
         claim.token = fresh
+        self._issued[fresh] = weakref.ref(claim)
+        if len(self._issued) > self._most_issued:
+            self._issued = {token: claim for token, claim in self._issued.items() if claim() is not None}
+            self._most_issued = 2 * len(self._issued) + _FEW_TOKENS
 
     async def look(self, claims: Sequence[Claim]) -> list[bool]:
         """See who holds the entries of lost claims now; False where Redis did not say."""
@@ -276,6 +284,20 @@ class Claims:
         claim.holder = b"c" + claim.token
         claim.former += (claim.token,)
         claim.token = b""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under which this worker claims now; 0 before the first."""
+        return self._epoch.epoch
+
+    def has_in_hand(self, token: bytes) -> bool:
+        """Whether anything in this worker still goes on with the message that was claimed with the token."""
+        issued = self._issued.get(token)
+        return issued is not None and issued() is not None
+
+    def end_again(self, token: bytes) -> bool:
+        """Tell again how a message ended whose end Redis forgot after confirming it; False where we do not know."""
+        return self._endings.tell_forgotten(token)
 
     async def settled(self, within_s: float) -> bool:
         """Wait until Redis has confirmed every end; False if it did not within the time."""

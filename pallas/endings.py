@@ -32,6 +32,8 @@ _LISTED_PER_BUCKET = 1000
 _FINAL = frozenset({"ERR", "NOPERM", "WRONGTYPE"})
 """Refusals that the same command meets again; all others pass with the server's state (OOM, READONLY, MISCONF …)."""
 _LATE = 3
+_REMEMBERED = 4096
+"""So many confirmed ends are remembered at least: what a server acknowledged, its successor may not know."""
 
 
 class _Ending(NamedTuple):
@@ -57,6 +59,8 @@ class Endings:
         self._open: dict[bytes, _Ending] = {}
         self._asked: set[bytes] = set()
         self._queued: list[bytes] = []
+        self._told: dict[bytes, _Ending] = {}
+        self._told_before: dict[bytes, _Ending] = {}
         tasks.start(every(_AGAIN_S, self._tell_again, name="endings.again"), "endings.again")
 
     def __len__(self) -> int:
@@ -141,7 +145,7 @@ class Endings:
         for token, answer in zip(tokens, future.result(), strict=True):
             if self._faults is not None:
                 self._faults.hit(Point.ENDED)
-            ending = self._open.pop(token, None)
+            ending = self._confirmed(token)
             if answer == _LATE and ending is not None:
                 claim, outcome, _ = ending
                 bucket = claim.bucket
@@ -156,9 +160,30 @@ class Endings:
 
     def _answered_alone(self, tokens: list[bytes], future: asyncio.Future[Any]) -> None:
         if not self._is_unanswered(tokens, future):
-            self._open.pop(tokens[0], None)
+            self._confirmed(tokens[0])
             if future.result() == 0:
                 self._meters.fenced()
+
+    def _confirmed(self, token: bytes) -> _Ending | None:
+        ending = self._open.pop(token, None)
+        if ending is not None and (ending.call is None or ending.call[0] is not self._late):
+            if len(self._told) >= _REMEMBERED:
+                self._told_before, self._told = self._told, {}
+            self._told[token] = ending
+        return ending
+
+    def tell_forgotten(self, token: bytes) -> bool:
+        """Tell an end again that Redis had confirmed; whether it is on its way now.
+
+        Replication and the append-only file lag behind what was acknowledged: after a fail-over or a crash the entry of
+        an ended message may be open again.
+        """
+        ending = self._told.pop(token, None) or self._told_before.pop(token, None)
+        if ending is not None:
+            self._meters.forgotten()
+            self._open[token] = ending
+            self._tell_each([token])
+        return token in self._open
 
     def _is_unanswered(self, tokens: list[bytes], future: asyncio.Future[Any]) -> bool:
         self._asked.difference_update(tokens)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -150,24 +151,25 @@ class RunActions:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._calls.loop))
 
     async def _send(self, name: str, params: Mapping[str, Any]) -> Sent:
+        mute: set[str] = set()
         while True:
-            self._choose_speaker()
+            self._choose_speaker(mute)
             bot_id = self._bot_id
             try:
                 data = await self._act(bot_id, name, params)
             except NotSent:
-                # Surely not sent, and its link is gone: another account that saw the event may speak for it.
-                if self._ended or self._calls.speaks(bot_id) or not self._choose_speaker():
+                # Surely not sent, for its link carries nothing: another account that saw the event may speak for it.
+                mute.add(bot_id)
+                if self._ended or not self._choose_speaker(mute):
                     raise
                 continue
             message_id = message_id_of(data.get("message_id")) if isinstance(data, dict) else ""
             return Sent(message_id, bot_id)
 
-    def _choose_speaker(self) -> bool:
-        """Keep the answering account while it has a link, else take another one that saw the event."""
-        if self._calls.speaks(self._bot_id):
-            return True
-        other = next((bot_id for bot_id in self._observers if self._calls.speaks(bot_id)), None)
+    def _choose_speaker(self, mute: AbstractSet[str]) -> bool:
+        """Keep the answering account while it has a link, else take another one that saw the event; none of `mute`."""
+        able = (one for one in (self._bot_id, *self._observers) if one not in mute and self._calls.speaks(one))
+        other = next(able, None)
         if other is None:
             return False
         self._bot_id = other

@@ -1,8 +1,10 @@
-"""Open entries whose holder died: ended by whoever sees them, so that no message ends silently.
+"""Open entries that nobody goes on with: ended by whoever sees them, so that no message ends silently.
 
 Every worker does this for the whole deployment. It waits `after_s` from when it first found the epoch dead, or the
 entry given back, and counts only time in which Redis answered: a standby has the first right. Then what had not begun
-is dead(holder_lost), and what had is dead(sent_unknown). The same look tells whether each bucket's books balance.
+is dead(holder_lost), and what had is dead(sent_unknown). What a worker holds itself by Redis's word and knows nothing
+of, it ends likewise; but where it only was forgotten how it ended, it says so again. The same look tells whether each
+bucket's books balance.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Any
 import structlog
 
 from pallas.claim import TOKEN_BYTES, epoch_of, place_in, said_in, space_of
+from pallas.claims import Claims
 from pallas.clock import Clock
 from pallas.endings import abandoning
 from pallas.errors import RedisError
@@ -35,17 +38,26 @@ class Orphans:
     """The sweep of one worker."""
 
     def __init__(
-        self, redis: Redis, keys: Keys, lapses: Lapses, clock: Clock, meters: Meters, *, after_s: float
+        self,
+        redis: Redis,
+        keys: Keys,
+        claims: Claims,
+        lapses: Lapses,
+        clock: Clock,
+        meters: Meters,
+        *,
+        after_s: float,
     ) -> None:
         self._redis = redis
         self._keys = keys
+        self._claims = claims
         self._lapses = lapses
         self._clock = clock
         self._meters = meters
         self._after_s = after_s
         self._unbalanced: dict[int, int] = {}
         self._since: dict[int | bytes, float] = {}
-        """Dead epochs with open entries, and entries that were given back: since when we know it, in served seconds."""
+        """Dead epochs with open entries, and single entries: since when nobody goes on with them, in served seconds."""
         self._served_s = 0.0
         """Time in which Redis answered us: while it does not, no standby can take anything either."""
         self._swept_at = clock.mono()
@@ -55,10 +67,13 @@ class Orphans:
         """Look at every bucket once. Raises RedisError where none could be read."""
         await self._lapses.look()
         read = script("books_read")
-        living = b"".join(epoch.to_bytes(4, "big") for epoch in sorted(self._lapses.live))
+        epoch = self._claims.epoch
+        own = epoch.to_bytes(4, "big") if epoch else b""
+        living = b"".join(other.to_bytes(4, "big") for other in sorted(self._lapses.live))
         buckets = [self._keys.bucket_keys(number) for number in range(BUCKETS)]
         commands = [
-            read.named(books=bucket.books, open=bucket.open, limit=_LOOKED_AT, living=living) for bucket in buckets
+            read.named(books=bucket.books, open=bucket.open, limit=_LOOKED_AT, living=living, own=own)
+            for bucket in buckets
         ]
         answers = await asyncio.gather(
             *(self._redis.run(read, command) for command in commands), return_exceptions=True
@@ -71,9 +86,10 @@ class Orphans:
         for bucket, answer in zip(buckets, answers, strict=True):
             if isinstance(answer, BaseException):
                 continue
-            counts, number, tokens = answer
+            counts, number, tokens, ours = answer
             self._compare(bucket, counts, number)
-            await self._end(bucket, [token for token in tokens if self._is_orphan(token, since)])
+            left = [token for token in ours if self._is_lost_sight_of(token, since)]
+            await self._end(bucket, left + [token for token in tokens if self._is_orphan(token, since)])
         self._since = since
         self._meters.unbalanced = sum(map(abs, self._unbalanced.values()))
         if failed and len(failed) == len(answers):
@@ -89,7 +105,13 @@ class Orphans:
         if not self._lapses.is_dead(epoch):
             return False
         # Epoch 0 has always been dead: what was given back counts each by itself.
-        name = epoch or token
+        return self._is_due(epoch or token, since)
+
+    def _is_lost_sight_of(self, token: bytes, since: dict[int | bytes, float]) -> bool:
+        """Whether we hold an entry by Redis's word, and have neither anything to do for it nor an end to tell again."""
+        return not (self._claims.end_again(token) or self._claims.has_in_hand(token)) and self._is_due(token, since)
+
+    def _is_due(self, name: int | bytes, since: dict[int | bytes, float]) -> bool:
         began = since[name] = self._since.get(name, self._served_s)
         return self._served_s - began >= self._after_s
 
@@ -126,10 +148,15 @@ class Orphans:
             field,
             token,
             at=self._clock.wall_s(),
-            cause="holder_died" if epoch_of(token) else "given_back",
+            cause=self._cause(epoch_of(token)),
             said_at=said_in(place, records, token),
         )
         return await self._redis.run(call, command)
+
+    def _cause(self, epoch: int) -> str:
+        if not epoch:
+            return "given_back"
+        return "holder_forgot" if epoch == self._claims.epoch else "holder_died"
 
     def _compare(self, bucket: Bucket, flat: list[Any], number: int) -> None:
         counts = {name: int(count) for name, count in zip(flat[::2], flat[1::2], strict=True)}

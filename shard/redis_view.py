@@ -77,7 +77,8 @@ class RedisView:
         commands = []
         for number in range(BUCKETS):
             bucket = self._keys.bucket_keys(number)
-            commands.append(read.named(books=bucket.books, open=bucket.open, limit=_OPEN_LOOKED_AT, living=b""))
+            call = read.named(books=bucket.books, open=bucket.open, limit=_OPEN_LOOKED_AT, living=b"", own=b"")
+            commands.append(call)
         now_s, leases, *answers = await asyncio.gather(
             self._now(), self._leases(), *(self._redis.run(read, command) for command in commands)
         )
@@ -86,7 +87,7 @@ class RedisView:
         epochs = {epoch for epoch, _, _ in live.values()}
         counts: dict[str, int] = {}
         is_open = orphaned = off = 0
-        for flat, number, tokens in answers:
+        for flat, number, tokens, _ in answers:
             here = {name.decode(): int(count) for name, count in zip(flat[::2], flat[1::2], strict=True)}
             for name, count in here.items():
                 counts[name] = counts.get(name, 0) + count

@@ -222,7 +222,7 @@ class DeadRow:
     """How it was found out.
 
     `holder_died`: its worker's lease lapsed; `given_back`: its worker could not answer and nobody else took it;
-    `no_answer`: its worker heard no answer to what it had sent.
+    `no_answer`: its worker heard no answer to what it had sent; `holder_forgot`: its worker had lost sight of it.
     """
     group_id: str
     """Empty for a private message."""

@@ -173,7 +173,7 @@ class Worker:
             look_s=settings.standby_look_s,
         )
         self.orphans = Orphans(
-            redis.patient, self.keys, self.lapses, clock, self.meters, after_s=settings.orphan_after_s
+            redis.patient, self.keys, self.claims, self.lapses, clock, self.meters, after_s=settings.orphan_after_s
         )
         self.reception = Reception(
             pipeline=self.pipeline,

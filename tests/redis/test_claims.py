@@ -341,7 +341,7 @@ async def test_the_books_balance_after_a_random_day(redis_url: str) -> None:
         assert (books.distinct, books.open) == (500, left_open)
         assert books.distinct == books.ended + books.open
         limited = script("books_read")
-        _, number, tokens = await fleet[0].redis.run(
-            limited, limited.named(books=BUCKET.books, open=BUCKET.open, limit=3, living=b"")
+        _, number, tokens, _ = await fleet[0].redis.run(
+            limited, limited.named(books=BUCKET.books, open=BUCKET.open, limit=3, living=b"", own=b"")
         )
         assert (number, len(tokens)) == (left_open, min(3, left_open))

@@ -130,7 +130,7 @@ class Entry:
         return await self._run("entry_late", self.home, BUCKET.books, BUCKET.dead, self.at, token, "handled")
 
     async def seen(self) -> tuple[dict[str, int], dict[bytes, bytes], list[bytes]]:
-        flat, _, tokens = await self._run("books_read", BUCKET.books, BUCKET.open, 10, b"")
+        flat, _, tokens, _ = await self._run("books_read", BUCKET.books, BUCKET.open, 10, b"", b"")
         dead = await self.redis.execute("HGETALL", BUCKET.dead)
         counts = {name.decode(): int(count) for name, count in zip(flat[::2], flat[1::2], strict=True)}
         return counts, dict(zip(dead[::2], dead[1::2], strict=True)), tokens

@@ -1,11 +1,12 @@
-"""How long an open entry without a living holder is left to those who saw the message too."""
+"""How long an open entry that nobody goes on with is left to those who saw the message too, and what becomes of it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from pallas.claim import Claim, Verdict
 from pallas.errors import RedisError
 from shard.lapses import Lapses
 from shard.orphans import Orphans
@@ -18,12 +19,14 @@ AFTER_S = 30.0
 
 
 class Sweeper:
-    """The sweep of a worker that holds no lease itself, on a clock of the test's; every other epoch is dead."""
+    """The sweep of a worker, on a clock of the test's; every epoch but its own is dead."""
 
     def __init__(self, claimant: Claimant) -> None:
         self.clock = HandClock()
         lapses = Lapses(claimant.redis, KEYS, self.clock, life_s=10)
-        self.orphans = Orphans(claimant.redis, KEYS, lapses, self.clock, claimant.meters, after_s=AFTER_S)
+        self.orphans = Orphans(
+            claimant.redis, KEYS, claimant.claims, lapses, self.clock, claimant.meters, after_s=AFTER_S
+        )
         self._claimant = claimant
 
     async def over(self, seconds: float) -> int:
@@ -42,16 +45,16 @@ async def proxy(redis_url: str, valkey: ValkeyProcess) -> AsyncIterator[Proxy]:
 
 
 async def test_what_a_dead_epoch_held_is_ended_after_the_time(redis_url: str) -> None:
-    async with claimants(redis_url, 1) as (one,):
-        sweeper = Sweeper(one)
+    async with claimants(redis_url, 2) as (one, other):
+        sweeper = Sweeper(other)
         await one.report(1)
         assert await sweeper.over(AFTER_S) == 1
         assert await sweeper.over(2) == 0
 
 
 async def test_what_is_given_back_has_its_time_whatever_was_given_back_before(redis_url: str) -> None:
-    async with claimants(redis_url, 1) as (one,):
-        sweeper = Sweeper(one)
+    async with claimants(redis_url, 2) as (one, other):
+        sweeper = Sweeper(other)
         for seq in (1, 2):
             claim = one.claim(seq)
             await one.take(claim)
@@ -62,8 +65,8 @@ async def test_what_is_given_back_has_its_time_whatever_was_given_back_before(re
 
 
 async def test_an_outage_of_redis_is_not_counted_for_nobody_could_take_anything(proxy: Proxy) -> None:
-    async with claimants(proxy.url, 1, late_ms=100, dead_after_ms=200) as (one,):
-        sweeper = Sweeper(one)
+    async with claimants(proxy.url, 2, late_ms=100, dead_after_ms=200) as (one, other):
+        sweeper = Sweeper(other)
         await one.report(1)
         assert await sweeper.over(10) == 1
         proxy.stall()
@@ -74,3 +77,60 @@ async def test_an_outage_of_redis_is_not_counted_for_nobody_could_take_anything(
         proxy.resume()
         assert await sweeper.over(10) == 1
         assert await sweeper.over(AFTER_S) == 0
+
+
+async def test_what_a_living_worker_lost_sight_of_is_ended_after_the_time(redis_url: str) -> None:
+    async with claimants(redis_url, 1) as (one,):
+        sweeper = Sweeper(one)
+        claim = one.claim(1)
+        assert await one.take(claim) is Verdict.WON
+        assert await sweeper.over(2 * AFTER_S) == 1, "it is in hand, however long it takes"
+        del claim
+        assert await sweeper.over(AFTER_S) == 1
+        assert await sweeper.over(2) == 0
+        assert (await one.books()).counts == {"distinct": 1, "dead:holder_lost": 1}
+
+
+ENDS: dict[str, tuple[Callable[[Claimant, Claim], None], dict[str, int]]] = {
+    "handled": (lambda one, claim: one.handled(claim), {"distinct": 1, "handled": 1}),
+    "unknown": (lambda one, claim: one.claims.unknown(claim, at=1.0), {"distinct": 1, "dead:sent_unknown": 1}),
+    "given back": (lambda one, claim: one.claims.release(claim), {"distinct": 1}),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+async def test_an_end_that_redis_confirmed_and_forgot_is_told_again(redis_url: str, how: str) -> None:
+    end, counts = ENDS[how]
+    async with claimants(redis_url, 1) as (one,):
+        sweeper = Sweeper(one)
+        claim = one.claim(1)
+        await one.take(claim)
+        await one.claims.effect(claim)
+        keys = (claim.home, claim.bucket.open, claim.bucket.books)
+        copies = [(await one.redis.execute("PTTL", key), await one.redis.execute("DUMP", key)) for key in keys]
+        token = claim.token
+        end(one, claim)
+        await one.settled()
+        # As a replica that had not heard of the end yet and is promoted.
+        for key, (life_ms, copy) in zip(keys, copies, strict=True):
+            await one.redis.execute("RESTORE", key, max(0, life_ms), copy, "REPLACE")
+        assert await one.redis.execute("HEXISTS", claim.bucket.open, token)
+        await sweeper.over(2)
+        await one.settled()
+        assert not await one.redis.execute("HEXISTS", claim.bucket.open, token)
+        books = await one.books()
+        assert (books.counts, books.open) == (counts, 1 - books.ended)
+
+
+async def test_of_confirmed_ends_the_last_ones_are_remembered_and_no_more(redis_url: str) -> None:
+    async with claimants(redis_url, 1) as (one,):
+        tokens = []
+        for seq in range(1, 8200):
+            claim = one.claim(seq)
+            await one.take(claim)
+            tokens.append(claim.token)
+            one.handled(claim)
+        await one.settled()
+        assert not one.claims.end_again(tokens[0])
+        assert one.claims.end_again(tokens[-4000])
+        await one.settled()

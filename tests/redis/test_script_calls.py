@@ -24,7 +24,7 @@ CONTENT = b"\x00digest\xff\x05"
 SENDER, TIME = b"\x01\x02\x03\x04", struct.pack(">L", 1_800_000_000)
 SHARED: dict[str, Any] = {"open": BUCKET.open, "books": BUCKET.books, "plain": BUCKET.plain}
 CALLS: dict[str, dict[str, Any]] = {
-    "books_read": {"books": BUCKET.books, "open": BUCKET.open, "limit": 10, "living": b""},
+    "books_read": {"books": BUCKET.books, "open": BUCKET.open, "limit": 10, "living": b"", "own": b""},
     "entry_claim": {
         **SHARED,
         "block": BUCKET.block(5),
@@ -338,14 +338,16 @@ async def test_presence_is_removed_by_its_epoch_or_by_age(client: Redis, drop: d
 
 
 async def test_the_books_are_read_with_as_many_tokens_as_were_asked_for(client: Redis) -> None:
-    assert await call(client, "books_read") == [[], 0, []]
+    assert await call(client, "books_read") == [[], 0, [], []]
     for number in range(5):
         token = struct.pack(">HLL", 0, 100, number)
         record = b"c" + token + TIME + struct.pack(">L", number)
         await call(client, "entry_claim", token=token, record=record, field=number, seq=number)
-    counts, number, tokens = await call(client, "books_read", limit=3)
+    counts, number, tokens, _ = await call(client, "books_read", limit=3)
     assert (counts, number, len(tokens)) == ([b"distinct", b"5"], 5, 3)
     assert {token[:6] for token in tokens} == {struct.pack(">HL", 0, 100)}
     living = struct.pack(">L", 7) + struct.pack(">L", 100)
-    _, number, tokens = await call(client, "books_read", living=living)
+    _, number, tokens, _ = await call(client, "books_read", living=living)
     assert (number, tokens) == (5, []), "what the living hold is counted and not listed"
+    _, _, tokens, own = await call(client, "books_read", living=living, own=living[4:], limit=3)
+    assert (tokens, len(own)) == ([], 3), "what the caller holds stands apart"

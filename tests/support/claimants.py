@@ -93,8 +93,8 @@ class Claimant:
         """The books of the group's bucket."""
         bucket = bucket or KEYS.bucket(encode(GROUP))
         read = script("books_read")
-        flat, number, _ = await self.redis.run(
-            read, read.named(books=bucket.books, open=bucket.open, limit=0, living=b"")
+        flat, number, *_ = await self.redis.run(
+            read, read.named(books=bucket.books, open=bucket.open, limit=0, living=b"", own=b"")
         )
         counts = {name.decode(): int(count) for name, count in zip(flat[::2], flat[1::2], strict=True)}
         return Books(counts, number)

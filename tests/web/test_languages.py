@@ -30,7 +30,7 @@ def test_every_state_and_reason_code_has_a_sentence() -> None:
     wanted = {f"state.{state}" for state in BotState} | {f"reason.bot.{reason}" for reason in BotReason}
     wanted |= {f"reason.{reason}" for reason in Reason}
     wanted |= {f"dead.what.{reason}" for reason in (Reason.SENT_UNKNOWN, Reason.HOLDER_LOST)}
-    wanted |= {f"dead.cause.{cause}" for cause in ("holder_died", "given_back", "no_answer")}
+    wanted |= {f"dead.cause.{cause}" for cause in ("holder_died", "holder_forgot", "given_back", "no_answer")}
     assert wanted - set(CATALOGUES["en"].words) == set()
 
 
