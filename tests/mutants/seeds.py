@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants import identity
+from tests.mutants import identity, lives
 from tests.mutants.mutant import Mutant
 
 _LUA = "pallas/redis/lua"
@@ -42,7 +42,7 @@ MUTANTS = (
         f"{_LUA}/lease_renew.lua",
         "if holder ~= epoch or tonumber(limit) <= now then return 0 end",
         "if holder ~= epoch then return 0 end",
-        f"{_REDIS}/test_lease.py",
+        f"{_REDIS}/test_lease.py::test_an_epoch_that_lapsed_is_never_prolonged",
     ),
     Mutant(
         "marked done before the work",
@@ -99,21 +99,21 @@ MUTANTS = (
         f"{_LUA}/entry_claim.lua",
         "            and math.abs(number(records, at + 11) - time) <= 3600 then\n",
         "            and math.abs(number(records, at + 11) - time) <= 3600000 then\n",
-        f"{_REDIS}/test_claims.py",
+        f"{_REDIS}/test_claims.py::test_one_sequence_is_one_message_only_for_one_sender_and_hour",
     ),
     Mutant(
         "twins a second apart are one",
         "shard/report.py",
         "claim.tolerance_s = group.terms.tolerance_s",
         "claim.tolerance_s = 1",
-        f"{_REDIS}/test_identity_whole_path.py",
+        f"{_REDIS}/test_identity_whole_path.py::test_without_sequences_as_many_are_handled_as_the_account_that_saw_most",
     ),
     Mutant(
         "an observer is forgotten",
         "shard/matching.py",
         "        observers.append(message.bot_id)\n",
         "",
-        "tests/unit/test_matching.py",
+        "tests/unit/test_matching.py::test_nine_accounts_and_three_messages_are_three_in_every_order",
     ),
     Mutant(
         "a late end corrects what it did not hold",
@@ -130,4 +130,5 @@ MUTANTS = (
         f"{_REDIS}/test_take_over.py::test_where_the_only_link_comes_back_in_time_its_account_answers",
     ),
     *identity.MUTANTS,
+    *lives.MUTANTS,
 )

@@ -1,0 +1,88 @@
+"""Breaks of who lives and who holds what: lapses, ends, what was given back, the order of a group, presence."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_LUA = "pallas/redis/lua"
+_REDIS = "tests/redis"
+
+MUTANTS = (
+    Mutant(
+        "an end is forgotten once Redis has confirmed it",
+        "pallas/endings.py",
+        "            self._told[token] = ending\n",
+        "",
+        f"{_REDIS}/test_orphans.py::test_an_end_that_redis_confirmed_and_forgot_is_told_again[handled]",
+    ),
+    Mutant(
+        "confirmed ends are remembered for ever",
+        "pallas/endings.py",
+        "self._told_before, self._told = self._told, {}",
+        "self._told_before = self._told",
+        f"{_REDIS}/test_orphans.py::test_of_confirmed_ends_the_last_ones_are_remembered_and_no_more",
+    ),
+    Mutant(
+        "a worker ends what it has in hand",
+        "shard/orphans.py",
+        " or self._claims.has_in_hand(token))",
+        ")",
+        f"{_REDIS}/test_orphans.py::test_what_a_living_worker_lost_sight_of_is_ended_after_the_time",
+    ),
+    Mutant(
+        "nobody is believed dead by silence",
+        "shard/lapses.py",
+        "return known is None or self._clock.mono() - known[1] > self._lives.get(epoch, self._life_s)",
+        "return known is None",
+        f"{_REDIS}/test_lapses.py::test_a_lease_that_redis_keeps_alive_by_a_clock_set_back_dies_by_silence",
+    ),
+    Mutant(
+        "who was leased after the look is dead",
+        "shard/lapses.py",
+        "if known is None and self._newest and epoch > self._newest:",
+        "if known is None and not self._newest and epoch > self._newest:",
+        f"{_REDIS}/test_lapses.py::test_an_epoch_that_was_given_out_after_the_look_is_not_dead",
+    ),
+    Mutant(
+        "what is given back keeps its epoch",
+        "pallas/endings.py",
+        "nobody = claim.token[:2] + bytes(4) + claim.token[6:]",
+        "nobody = claim.token",
+        f"{_REDIS}/test_take_over.py::test_where_the_winners_link_is_gone_another_worker_answers",
+    ),
+    Mutant(
+        "a message whose link is gone is not given back",
+        "shard/pipeline.py",
+        "            if actions.unsent is not None and self._may_go_back(report, actions.unsent):\n",
+        "            if actions.unsent is not None and self._is_alone():\n",
+        f"{_REDIS}/test_take_over.py::test_the_handler_that_swallows_a_lost_link_has_not_answered",
+    ),
+    Mutant(
+        "handlers start as Redis answers",
+        "shard/pipeline.py",
+        "                await turn.come(_IN_TURN_S)\n",
+        "",
+        f"{_REDIS}/test_group_order.py::test_a_burst_is_handled_in_the_order_of_its_arrival",
+    ),
+    Mutant(
+        "an undecided message holds up its group for good",
+        "shard/turns.py",
+        "            async with asyncio.timeout(limit_s):\n",
+        "            async with asyncio.timeout(limit_s * 1000):\n",
+        "tests/unit/test_turns.py::test_a_message_that_nobody_decides_holds_up_those_behind_it_for_the_limit_only",
+    ),
+    Mutant(
+        "the older connection is shown",
+        f"{_LUA}/presence_put.lua",
+        "tonumber(connected) > tonumber(connected_ms)",
+        "tonumber(connected) < tonumber(connected_ms)",
+        f"{_REDIS}/test_presence.py::test_the_worker_with_the_newer_connection_is_shown",
+    ),
+    Mutant(
+        "a late close removes what another worker wrote",
+        f"{_LUA}/presence_drop.lua",
+        "if not holder or (holder ~= epoch and",
+        "if not holder or (holder == epoch and",
+        f"{_REDIS}/test_presence.py::test_a_late_close_at_the_old_worker_leaves_the_new_one_alone",
+    ),
+)
