@@ -62,6 +62,7 @@ class Claim:
         "bucket",
         "field",
         "former",
+        "gap_s",
         "holder",
         "home",
         "mark",
@@ -92,6 +93,11 @@ class Claim:
         self.field: bytes | int = b""
         self.holder = b""
         """State and token of whoever held the entry when it was last looked at; empty where that is not known."""
+        self.gap_s: int | None = None
+        """By how many seconds another worker's report of the message has another time; None where none is known.
+
+        A claim that is won may have such a neighbour as well: an equal content that this worker has not heard of.
+        """
         self.released = False
         """Whether this worker held the message and gave it back, sure that nothing of it was sent."""
         self.begun = False
@@ -125,17 +131,21 @@ class Claim:
         match kind:
             case b"q":
                 self.holder = reply[1:12]
+                self.gap_s = reply[12] if len(reply) > 12 else None
                 self._stand_by_sequence(self.seq or 0)
             case b"t":
                 self.holder = reply[1:12]
+                self.gap_s = reply[13]
                 shift = self.reach() if reply[12:13] == b"a" else 0
                 self.home, self.field = self.content_at(self.time_s + shift)
             case b"s":
+                self.gap_s = reply[3]
                 self._stand_by_sequence(int.from_bytes(reply[1:3], "big"))
             case _:
                 self.field = reply[1:10]
                 # The pointer knows the slot within the hour; its own time says which hour that is.
                 time_s, slot = int.from_bytes(reply[10:14], "big"), reply[9]
+                self.gap_s = abs(time_s - self.time_s)
                 near = (time_s + shift for shift in (0, -SLOT_S, SLOT_S))
                 here = next((when for when in near if when % CONTENT_HOUR_S // SLOT_S == slot), time_s)
                 self.home = self.bucket.hour(here)

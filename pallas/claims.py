@@ -30,6 +30,7 @@ from pallas.tasks import Tasks
 
 _log = structlog.get_logger()
 _FEW_TOKENS = 1024
+_WON, _WON_BESIDE = 1, 2
 
 
 class Claims:
@@ -97,7 +98,10 @@ class Claims:
                 pause = min(1.0, pause * 2 + 0.05)
                 await asyncio.sleep(pause * (1 + random.random() / 4))
                 continue
-            if reply == 1:
+            if reply == _WON:
+                return Verdict.WON
+            if reply == _WON_BESIDE:
+                claim.gap_s = 1
                 return Verdict.WON
             if reply == -1:
                 claim.body = body()
@@ -141,22 +145,27 @@ class Claims:
             self._most_issued = 2 * len(self._issued) + _FEW_TOKENS
 
     async def look(self, claims: Sequence[Claim]) -> list[bool]:
-        """See who holds the entries of lost claims now; False where Redis did not say."""
-        values = await asyncio.gather(
-            *(self._redis.patient.submit("HGET", claim.home, claim.field) for claim in claims), return_exceptions=True
-        )
-        return [self._seen(claim, value) for claim, value in zip(claims, values, strict=True)]
+        """See who holds the entries of lost claims now; False where Redis did not say.
 
-    @staticmethod
-    def _seen(claim: Claim, value: Any) -> bool:
-        if isinstance(value, BaseException):
-            return False
-        try:
-            claim.holder = claim.holder_in(value or b"")
-        except (ValueError, struct.error):
-            # A foreign value: whoever meets it in a script names it.
-            return False
-        return True
+        An entry that newer ones pushed out of its home is followed into `open`, by the tokens that the claim knows.
+        """
+        homes = await self._read([("HGET", claim.home, claim.field) for claim in claims])
+        seen = [_holder(claim, home) for claim, home in zip(claims, homes, strict=True)]
+        out = [place for place, holder in enumerate(seen) if holder == b"" and _known(claims[place])]
+        states = await self._read([("HMGET", claims[place].bucket.open, *_known(claims[place])) for place in out])
+        for place, told in zip(out, states, strict=True):
+            seen[place] = None if isinstance(told, BaseException) else _open_under(_known(claims[place]), told)
+        for claim, holder, home in zip(claims, seen, homes, strict=True):
+            if holder is not None:
+                claim.holder = holder
+                # Whoever took it since may have sent, also where it has ended and newer ones pushed it out: then the
+                # field is there still. Only what Redis lost with its whole field may be claimed anew.
+                claim.released = claim.released and (holder[1:] in _own(claim) if holder else home is None)
+        return [holder is not None for holder in seen]
+
+    async def _read(self, commands: Sequence[Command]) -> list[Any]:
+        asked = (self._redis.patient.submit(*command) for command in commands)
+        return await asyncio.gather(*asked, return_exceptions=True)
 
     async def win_back(self, claim: Claim, body: Callable[[], bytes]) -> Verdict:
         """Claim a message anew that was given back and that Redis has forgotten since, with all it knew."""
@@ -170,7 +179,7 @@ class Claims:
         except RedisError as error:
             self._undecided(error)
             return Verdict.UNKNOWN
-        if reply == 1:
+        if reply in {_WON, _WON_BESIDE}:
             return Verdict.WON
         claim.lost(reply)
         return Verdict.LOST
@@ -236,7 +245,7 @@ class Claims:
 
     async def _won_again(self, claim: Claim) -> bool:
         try:
-            return bool(await self._redis.run(*self._attempt(claim)) == 1)
+            return await self._redis.run(*self._attempt(claim)) in {_WON, _WON_BESIDE}
         except RedisError as error:
             self._undecided(error)
             return True
@@ -302,3 +311,33 @@ class Claims:
     async def settled(self, within_s: float) -> bool:
         """Wait until Redis has confirmed every end; False if it did not within the time."""
         return await self._endings.confirmed(within_s)
+
+
+def _holder(claim: Claim, home: Any) -> bytes | None:
+    """State and token of whoever holds the claim's entry by its home; None where that was not said."""
+    if isinstance(home, BaseException):
+        return None
+    try:
+        return claim.holder_in(home or b"")
+    except (ValueError, struct.error):
+        # A foreign value: whoever meets it in a script names it.
+        return None
+
+
+def _own(claim: Claim) -> tuple[bytes, ...]:
+    """The claim's tokens, and what each became where it was given back."""
+    return _with_given_back(*((claim.token, *claim.former) if claim.token else claim.former))
+
+
+def _known(claim: Claim) -> tuple[bytes, ...]:
+    """All tokens under which the entry may be open, as far as the claim knows."""
+    return _own(claim) + (_with_given_back(claim.holder[1:]) if claim.holder else ())
+
+
+def _with_given_back(*tokens: bytes) -> tuple[bytes, ...]:
+    return (*tokens, *(token[:2] + bytes(4) + token[6:] for token in tokens))
+
+
+def _open_under(tokens: Sequence[bytes], states: Sequence[bytes | None]) -> bytes:
+    """State and token of the one that is open; empty where none is."""
+    return next((state[:1] + token for token, state in zip(tokens, states, strict=True) if state), b"")

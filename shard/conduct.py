@@ -69,7 +69,8 @@ class Conduct:
         self.without_id = 0
         self.replays = 0
         self.agreed = 0
-        """Messages that another account of this worker reported as well, whoever came first, with the same time."""
+        """Messages that another account reported as well, with the same time: of this worker, whoever came first, or of
+        another worker before."""
         self.near = 0
         """The same, with times that differ by a second."""
         self.missed = 0
@@ -92,7 +93,7 @@ class Conduct:
 
     @property
     def matched(self) -> int:
-        """Messages that another account of this worker reported as well."""
+        """Messages that another account reported as well."""
         return self.agreed + self.near + self.times_off
 
     def disagreed(self, gap_s: int) -> None:

@@ -260,6 +260,16 @@ class Table:
             conduct.expected += 1
         return Standing.NEW, entry
 
+    def compared(self, message: Message, gap_s: int, *, is_one: bool) -> None:
+        """Take in what Redis knows of another worker's report: of the same message, or of an equal one beside it."""
+        conduct = self._conducts[message.bot_id]
+        if not is_one:
+            conduct.missed += 1
+        elif gap_s:
+            conduct.disagreed(gap_s)
+        else:
+            conduct.agreed += 1
+
     def _near(self, group: Group, body: bytes, message: Message, conduct: Conduct) -> Entry | None:
         """An entry of the second before or after, where clocks may differ; where they may not, it is only counted."""
         for time_s in (message.time_s - 1, message.time_s + 1):

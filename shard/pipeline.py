@@ -297,6 +297,8 @@ class Pipeline:
             verdict = await self._claims.take(claim, report.body, self._patience(report))
         finally:
             self._meters.pending -= 1
+        if claim.gap_s is not None and isinstance(report, MessageReport) and report.standing is Standing.NEW:
+            self._table.compared(report.message, claim.gap_s, is_one=verdict is Verdict.LOST)
         turn = report.turn
         if verdict is Verdict.WON:
             self._meters.distinct += 1

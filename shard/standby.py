@@ -147,7 +147,7 @@ class Standby:
             return True
         verdict = Verdict.UNKNOWN
         if not state:
-            # Remembered no more. Only who had held it can know that nothing was sent for it.
+            # Remembered no more. Only who had held it, and saw nobody take it since, knows that nothing was sent for it.
             if not claim.released:
                 return True
             verdict = await self._claims.win_back(claim, one.report.body)

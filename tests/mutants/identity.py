@@ -9,6 +9,7 @@ _TABLE = "shard/matching.py"
 _CONDUCT = "shard/conduct.py"
 _TERMS = "shard/terms.py"
 _ENDS = "tests/unit/test_conduct.py"
+_CLOCKS = "tests/redis/test_clocks.py"
 
 
 def _judged(fault: str, bar: str, test: str) -> Mutant:
@@ -43,6 +44,20 @@ MUTANTS = (
         "    elseif observer ~= '' and unseen <= surplus then\n        best = nil\n",
         "",
         "tests/redis/test_replays.py::test_a_sequence_that_others_gave_to_another_twin_is_a_message_of_its_own",
+    ),
+    Mutant(
+        "a second between two workers' reports is not noticed",
+        _MATCH,
+        "                won = 2\n",
+        "                won = 1\n",
+        f"{_CLOCKS}::test_a_plain_account_alone_on_its_worker_with_a_clock_that_is_off_is_found_out",
+    ),
+    Mutant(
+        "what was joined across a second counts as agreed",
+        _TABLE,
+        "        elif gap_s:\n",
+        "        elif gap_s > 1:\n",
+        f"{_CLOCKS}::test_a_plain_account_alone_on_its_worker_with_a_clock_that_is_off_is_found_out",
     ),
     Mutant(
         "an open twin that its worker knows takes no sequence",

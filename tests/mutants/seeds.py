@@ -62,8 +62,8 @@ MUTANTS = (
     Mutant(
         "what has begun is taken over",
         f"{_LUA}/entry_take.lua",
-        "if not at or list:sub(at - 1, at - 1) ~= 'c' then return 0 end",
-        "if not at then return 0 end",
+        "    if list:sub(at - 1, at - 1) ~= 'c' then return 0 end\n",
+        "",
         f"{_REDIS}/test_epochs_change.py::test_an_entry_that_was_begun_is_not_taken_over",
     ),
     Mutant(

@@ -187,9 +187,9 @@ async def test_a_match_tells_who_holds_the_entry(client: Redis) -> None:
     assert await call(client, "entry_match") == 1
     assert await call(client, "entry_match") == 1, "own token: won earlier"
     theirs = {"token": OTHER, "record": b"c" + OTHER + TIME + SENDER, "observer": b"\x00\x00\x00\x02mark"}
-    assert await call(client, "entry_match", **theirs) == b"tc" + TOKEN + b"h"
+    assert await call(client, "entry_match", **theirs) == b"tc" + TOKEN + b"h\0"
     sequenced = {**theirs, "observer": b"\x00\x00\x00\x03mark", "field": 5, "seq": 5}
-    assert await call(client, "entry_match", **sequenced) == b"tc" + TOKEN + b"h"
+    assert await call(client, "entry_match", **sequenced) == b"tc" + TOKEN + b"h\0"
     # The pointer that is left shows the next one the way.
     assert await call(client, "entry_match", **sequenced) == b"x" + CONTENT + TIME
     await client.execute("SREM", BUCKET.plain, "1")
@@ -201,7 +201,7 @@ async def test_a_match_tells_who_holds_the_entry(client: Redis) -> None:
 async def test_a_match_with_a_sequenced_entry_tells_the_sequence(client: Redis) -> None:
     assert await call(client, "entry_match", field=5, seq=1029) == 1
     theirs = {"token": OTHER, "record": b"c" + OTHER + TIME + SENDER, "observer": b"\x00\x00\x00\x02mark"}
-    assert await call(client, "entry_match", **theirs) == b"s" + (1029).to_bytes(2, "big")
+    assert await call(client, "entry_match", **theirs) == b"s" + (1029).to_bytes(2, "big") + b"\0"
 
 
 @pytest.mark.parametrize(

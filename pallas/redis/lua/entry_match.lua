@@ -1,8 +1,10 @@
 -- Gives one message to exactly one holder where an end reports no sequences: by sequence first, else by content.
 -- KEYS: block (HASH), hour (HASH), aside (HASH), open (HASH), books (HASH), plain (SET)
 -- ARGV: token, field, record, ttl, space, seq, content, second, beside, shift, tolerance, observer
--- Returns 1 the caller holds the entry, 'q' state token and 'x' content time as entry_claim; by content 't' state token
--- and h or a, the hash it stands in, or 's' sequence (2 bytes) where the claim stands in that sequence's entry.
+-- Returns 1 the caller holds the entry, 2 the same, and others told an equal content a second away that its worker has
+-- not observed; 'q' state token gap and 'x' content time as entry_claim; by content 't' state token, h or a for the hash
+-- it stands in, gap, or 's' sequence (2 bytes) gap where the claim stands in that sequence's entry. The gap is a byte,
+-- by how many seconds the reports' times differ.
 --
 -- token, record  as in entry_claim; field and seq are empty for an end without sequences
 -- content        9 bytes: digest of user and body (8), 16-second slot of the hour (1); second 0-15 within the slot
@@ -35,6 +37,7 @@ local lists = {redis.call('HGET', hour, content) or ''}
 if beside ~= '' then lists[2] = redis.call('HGET', aside, beside) or '' end
 
 local time = number(record, 12)
+local won = 1
 
 -- Most messages are the first of their content: nothing of this is built for them.
 if records ~= '' or lists[1] ~= '' or (lists[2] or '') ~= '' then
@@ -88,6 +91,8 @@ if records ~= '' or lists[1] ~= '' or (lists[2] or '') ~= '' then
                     if own == 0 and (not best or gap < nearest) then best, where, nearest = which, at, gap end
                     if own > 0 and unnamed and not spare then spare, spare_at = which, at end
                 end
+            elseif gap == 1 and own == 0 and (unnamed or not sequenced) then
+                won = 2
             end
             at = stop + 1
         end
@@ -108,7 +113,7 @@ if records ~= '' or lists[1] ~= '' or (lists[2] or '') ~= '' then
             end
             if state == 'p' then return 'x' .. records:sub(at + 1, at + 9) .. records:sub(at + 11, at + 14) end
             if records:sub(at + 1, at + 10) == token then return 1 end
-            return 'q' .. records:sub(at, at + 10)
+            return 'q' .. records:sub(at, at + 10) .. string.char(math.min(255, math.abs(number(records, at + 11) - time)))
         end
     end
 
@@ -131,7 +136,9 @@ if records ~= '' or lists[1] ~= '' or (lists[2] or '') ~= '' then
             redis.call('HSET', block, field, (records .. pointer):sub(-57))
             redis.call('EXPIRE', block, math.ceil(ttl * 1.05))
         end
-        return state == 's' and 's' .. known or 't' .. list:sub(where, where + 10) .. (best == 1 and 'h' or 'a')
+        local gap = math.abs(list:byte(where + head) % 16 + (best == 2 and shift or 0) - second)
+        local found = state == 's' and 's' .. known or 't' .. list:sub(where, where + 10) .. (best == 1 and 'h' or 'a')
+        return found .. string.char(gap)
     end
 end
 
@@ -159,4 +166,4 @@ while #list > 2048 do
 end
 redis.call('HSET', hour, content, list)
 if redis.call('TTL', hour) < 0 then redis.call('EXPIRE', hour, ttl + 3600) end
-return 1
+return won
