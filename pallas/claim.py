@@ -208,6 +208,11 @@ def said_in(place: bytes, records: bytes, token: bytes) -> int:
     return int.from_bytes(records[at + 10 : at + 14], "big") if at > 0 else 0
 
 
+def nobody_of(token: bytes) -> bytes:
+    """What stands in the token's place once its entry was given back: the same with epoch 0."""
+    return token[:2] + bytes(4) + token[6:]
+
+
 def epoch_of(token: bytes) -> int:
     """The worker epoch that a token, with or without its state in front, belongs to; 0 is nobody's."""
     return int.from_bytes(token[-8:-4], "big")

@@ -18,7 +18,7 @@ from typing import Any
 
 import structlog
 
-from pallas.claim import SLOT_S, Claim, Epoch, Verdict
+from pallas.claim import SLOT_S, Claim, Epoch, Verdict, nobody_of
 from pallas.endings import Endings
 from pallas.errors import LeaseLost, RedisError, ReplyError
 from pallas.faults import Faults, Point
@@ -335,7 +335,7 @@ def _known(claim: Claim) -> tuple[bytes, ...]:
 
 
 def _with_given_back(*tokens: bytes) -> tuple[bytes, ...]:
-    return (*tokens, *(token[:2] + bytes(4) + token[6:] for token in tokens))
+    return (*tokens, *(nobody_of(token) for token in tokens))
 
 
 def _open_under(tokens: Sequence[bytes], states: Sequence[bytes | None]) -> bytes:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from pallas.claim import Claim, Epoch, epoch_of
+from pallas.claim import Claim, Epoch, epoch_of, nobody_of
 from pallas.errors import ReplyError
 from pallas.faults import Faults, Point
 from pallas.keys import DEAD_TTL_S, Bucket
@@ -83,8 +83,7 @@ class Endings:
 
     def release(self, claim: Claim) -> None:
         """The claim's message, for which surely nothing was done, goes back to be taken by anybody who saw it."""
-        nobody = claim.token[:2] + bytes(4) + claim.token[6:]
-        command = self._release.command(claim.home, claim.bucket.open, claim.field, claim.token, nobody)
+        command = self._release.command(claim.home, claim.bucket.open, claim.field, claim.token, nobody_of(claim.token))
         # Also under an epoch that lapsed: it gives up what it held, and takes nothing.
         self._alone(claim, self._release, command)
 

@@ -86,6 +86,7 @@ SHUTDOWN = Stop(Column.ENDED, Reason.SHUTDOWN, Outcome.DROPPED)
 GIVEN_UP = Stop(Column.RELEASED, Reason.LEASE_LOST)
 NO_LINK = Stop(Column.RELEASED, Reason.NO_LINK)
 HANDED_BACK = Stop(Column.RELEASED, Reason.SHUTDOWN)
+TOO_LATE = Stop(Column.ENDED, Reason.STALE, Outcome.DROPPED)
 LEASE_LOST = Stop(Column.ENDED, Reason.LEASE_LOST, Outcome.DROPPED)
 SENT_UNKNOWN = Stop(Column.ENDED, Reason.SENT_UNKNOWN, Outcome.DEAD)
 
@@ -176,6 +177,9 @@ class Pipeline:
         if report.ending is not None:
             # Its handler had run to the end here, before this worker's epoch lapsed.
             self._stop(report, report.ending)
+        elif not self._patience(report):
+            # Taken in time, heard of too late: nobody expects an answer any more.
+            self._stop(report, TOO_LATE)
         else:
             self._tasks.start(self._carry(report, self._lanes), "message")
 

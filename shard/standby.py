@@ -130,8 +130,14 @@ class Standby:
         return one.due <= self._clock.mono() or not (one.claim.released or one.tried)
 
     async def _decide(self, one: _Waiting, *, seen: bool) -> None:
-        if seen and await self._is_decided(one):
-            return
+        is_decided = False
+        try:
+            is_decided = seen and await self._is_decided(one)
+        finally:
+            if not is_decided:
+                self._keep_on(one)
+
+    def _keep_on(self, one: _Waiting) -> None:
         one.tried = True
         one.wait = min(one.wait * 2, self._look_s * _LONGEST)
         one.due = self._clock.mono() + one.wait
@@ -147,7 +153,7 @@ class Standby:
             return True
         verdict = Verdict.UNKNOWN
         if not state:
-            # Remembered no more. Only who had held it, and saw nobody take it since, knows that nothing was sent for it.
+            # Remembered no more. Only who had held it, and saw nobody take it since, knows that nothing was sent.
             if not claim.released:
                 return True
             verdict = await self._claims.win_back(claim, one.report.body)

@@ -45,9 +45,9 @@ MUTANTS = (
     ),
     Mutant(
         "what is given back keeps its epoch",
-        "pallas/endings.py",
-        "nobody = claim.token[:2] + bytes(4) + claim.token[6:]",
-        "nobody = claim.token",
+        "pallas/claim.py",
+        "    return token[:2] + bytes(4) + token[6:]\n",
+        "    return token\n",
         f"{_REDIS}/test_take_over.py::test_where_the_winners_link_is_gone_another_worker_answers",
     ),
     Mutant(
@@ -84,5 +84,26 @@ MUTANTS = (
         "if not holder or (holder ~= epoch and",
         "if not holder or (holder == epoch and",
         f"{_REDIS}/test_presence.py::test_a_late_close_at_the_old_worker_leaves_the_new_one_alone",
+    ),
+    Mutant(
+        "a take-over that is heard of too late is answered",
+        "shard/pipeline.py",
+        "        elif not self._patience(report):\n",
+        "        elif report is None:\n",
+        f"{_REDIS}/test_take_over.py::test_a_take_over_that_is_heard_of_too_late_is_dropped",
+    ),
+    Mutant(
+        "a look that fails loses its message",
+        "shard/standby.py",
+        "            if not is_decided:\n",
+        "            if is_decided:\n",
+        f"{_REDIS}/test_take_over.py::test_a_message_that_cannot_be_looked_at_is_kept",
+    ),
+    Mutant(
+        "a claim asked again is counted again",
+        f"{_LUA}/entry_claim.lua",
+        "redis.pcall('HSETNX', open, token, 'c' .. space .. '|' .. seq)",
+        "math.abs(redis.pcall('HSET', open, token, 'c' .. space .. '|' .. seq) - 0.5) * 2",
+        f"{_REDIS}/test_pushed_out.py::test_a_claim_asked_again_after_it_was_pushed_out_is_held_and_counted_once",
     ),
 )

@@ -28,8 +28,8 @@ BROKEN = {
     ),
     "what has begun may be taken over": (
         "entry_take",
-        "if not at or list:sub(at - 1, at - 1) ~= 'c' then return 0 end",
-        "if not at then return 0 end",
+        "    if list:sub(at - 1, at - 1) ~= 'c' then return 0 end\n",
+        "",
         "became the holder after effect",
     ),
     "whoever asks has won": (

@@ -15,6 +15,9 @@ from pallas.clock import SystemClock
 from pallas.context import Context
 from pallas.faults import Action, Faults, Point
 from pallas.model import Outcome, Reason
+from shard.report import Report
+from shard.standby import Standby
+from tests.support.opened import HandClock
 from tests.support.proxy import Proxy
 from tests.support.shards import Json, Shard, answered, group_message, poke, shards
 from tests.support.valkey import ValkeyProcess
@@ -42,6 +45,16 @@ class SleepyHost(SystemClock):
 
     def mono(self) -> float:
         return super().mono() + self.slept_s
+
+
+class SetWatch(SystemClock):
+    """A clock whose time of day was put forward."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def wall_s(self) -> float:
+        return super().wall_s() + self.ahead_s
 
 
 class Dozing(Faults):
@@ -416,6 +429,65 @@ async def test_a_take_over_whose_reply_was_lost_is_gone_on_with(redis_url: str, 
         await one.quiet()
         assert one.sent() == []
         assert await ended(two, distinct=1, handled=1, open=0)
+
+
+async def test_a_take_over_that_is_heard_of_too_late_is_dropped(redis_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+    watch = SetWatch()
+    async with shards(redis_url, tmp_path, gate.app, gate.app, clocks=[SystemClock(), watch], **FAST) as (one, two):
+        await held_by(one, gate, group_message("10001", "ping", seq=7))
+        two.hear(group_message("10002", "ping", seq=7))
+        await wait_until(lambda: len(two.worker.standby) == 1)
+        (kept,) = two.worker.standby._waiting
+        # Redis did it, and nobody here has heard until nobody expects an answer any more.
+        assert await two.worker.claims.look([kept.claim]) == [True]
+        assert await two.worker.claims.take_over(kept.claim) is Verdict.WON
+        watch.ahead_s = two.worker._settings.stale_s + 1
+        two.live()
+        await wait_until(lambda: two.meters.outcomes == {(Outcome.DROPPED, Reason.STALE): 1}, 5)
+        gate.opened.set()
+        await two.quiet()
+        await one.quiet()
+        assert one.sent() + two.sent() == []
+        assert await ended(two, distinct=1, handled=0, open=0)
+
+
+async def test_a_message_that_cannot_be_looked_at_is_kept(redis_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+    faulty = [True]
+
+    def may_answer(_: object) -> bool:
+        if faulty:
+            faulty.clear()
+            raise RuntimeError("a mistake of ours")
+        return True
+
+    async with shards(redis_url, tmp_path, gate.app, gate.app, **FAST) as (one, two):
+        await held_by(one, gate, group_message("10001", "ping", seq=7))
+        taken: list[Report] = []
+        worker, clock = two.worker, HandClock()
+        standby = worker.pipeline.standby = Standby(
+            claims=worker.claims,
+            lapses=worker.lapses,
+            clock=clock,
+            meters=worker.meters,
+            take_up=lambda report, _: taken.append(report),
+            may_answer=may_answer,
+            has_room=lambda: True,
+            max_messages=10,
+            look_s=1.0,
+        )
+        two.hear(group_message("10002", "ping", seq=7))
+        await wait_until(lambda: len(standby) == 1)
+        await one.worker.lease.release()
+        clock.advance(1)
+        with pytest.raises(RuntimeError):
+            await standby.look()
+        assert len(standby) == 1
+        clock.advance(2)
+        await standby.look()
+        assert len(taken) == 1
+        gate.opened.set()
 
 
 async def test_where_redis_forgot_what_was_given_back_its_former_holder_claims_it_anew(

@@ -6,7 +6,8 @@
 --
 -- `dead` keeps the state and `note` under the token, up to `limit` of them, for `keep_s` after the last one.
 -- That the token's epoch is dead, or that its holder itself gives up, is for the caller to know. The entry stays, so
--- that later reports find it ended; in state u a late end by the same token still tells how it went (entry_late).
+-- that later reports find it ended; in state u a late end by the same token still tells how it went (entry_late). One
+-- that newer ones pushed out of its home is ended by what `open` says of it.
 
 local place = redis.call('HGET', open, token)
 if not place then return 0 end

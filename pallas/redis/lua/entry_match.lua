@@ -144,10 +144,11 @@ end
 
 -- Counted and listed first: where a foreign value stands in the way, nothing is left half done.
 redis.call('HINCRBY', books, 'distinct', 1)
-local listed = redis.pcall('HSET', open, token, 'c' .. space .. '|' .. (sequenced and seq or time .. '|' .. content))
-if type(listed) == 'table' then
+local listed = redis.pcall('HSETNX', open, token, 'c' .. space .. '|' .. (sequenced and seq or time .. '|' .. content))
+if listed ~= 1 then
     redis.call('HINCRBY', books, 'distinct', -1)
-    return listed
+    -- Listed already: asked again by who holds it, whose record newer ones have pushed out.
+    return listed == 0 and 1 or listed
 end
 
 local list = lists[1]

@@ -3,16 +3,22 @@
 -- ARGV: field, token, nobody
 -- Returns 1 given back (also when asked again), 0 the token holds no open entry.
 --
--- `nobody` is the token with epoch 0. An effect that was recorded and then not sent is taken back with it.
+-- `nobody` is the token with epoch 0. An effect that was recorded and then not sent is taken back with it. An entry that
+-- newer ones pushed out of its home is given back in `open` alone.
 
 local list = redis.call('HGET', home, field)
-if not list then return 0 end
-if list:find(nobody, 1, true) then return 1 end
-local at = list:find(token, 1, true)
-local state = at and list:sub(at - 1, at - 1)
-if state ~= 'c' and state ~= 'e' then return 0 end
-redis.call('HSET', home, field, list:sub(1, at - 2) .. 'c' .. nobody .. list:sub(at + 10))
+if list and list:find(nobody, 1, true) then return 1 end
 local place = redis.call('HGET', open, token)
-redis.call('HDEL', open, token)
-if place then redis.call('HSET', open, nobody, 'c' .. place:sub(2)) end
+local at = list and list:find(token, 1, true)
+if at then
+    local state = list:sub(at - 1, at - 1)
+    if state ~= 'c' and state ~= 'e' then return 0 end
+    redis.call('HSET', home, field, list:sub(1, at - 2) .. 'c' .. nobody .. list:sub(at + 10))
+elseif not place then
+    return redis.call('HEXISTS', open, nobody)
+end
+if place then
+    redis.call('HDEL', open, token)
+    redis.call('HSET', open, nobody, 'c' .. place:sub(2))
+end
 return 1
