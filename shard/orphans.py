@@ -1,15 +1,16 @@
 """Open entries that nobody goes on with: ended by whoever sees them, so that no message ends silently.
 
 Every worker does this for the whole deployment. It waits `after_s` from when it first found the epoch dead, or the
-entry given back, and counts only time in which Redis answered: a standby has the first right. Then what had not begun
-is dead(holder_lost), and what had is dead(sent_unknown). What a worker holds itself by Redis's word and knows nothing
-of, it ends likewise; but where it only was forgotten how it ended, it says so again. The same look tells whether each
-bucket's books balance.
+entry given back, and counts only time in which it held a lease and Redis answered: standbys have the first right. Then
+what had not begun is dead(holder_lost), and what had is dead(sent_unknown). What a worker holds itself by Redis's word
+and knows nothing of, it ends likewise; but where only the end was forgotten, it says so again. The same look tells
+whether each bucket's books balance.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -47,6 +48,7 @@ class Orphans:
         meters: Meters,
         *,
         after_s: float,
+        is_leased: Callable[[], bool],
     ) -> None:
         self._redis = redis
         self._keys = keys
@@ -55,11 +57,12 @@ class Orphans:
         self._clock = clock
         self._meters = meters
         self._after_s = after_s
+        self._is_leased = is_leased
         self._unbalanced: dict[int, int] = {}
         self._since: dict[int | bytes, float] = {}
         """Dead epochs with open entries, and single entries: since when nobody goes on with them, in served seconds."""
         self._served_s = 0.0
-        """Time in which Redis answered us: while it does not, no standby can take anything either."""
+        """Time in which we held a lease and Redis answered: else standbys may be unable to take anything either."""
         self._swept_at = clock.mono()
         self.complaints = LimitedLog(LogLimit(per_min=6, mono=clock.mono), _log)
 
@@ -79,7 +82,8 @@ class Orphans:
             *(self._redis.run(read, command) for command in commands), return_exceptions=True
         )
         now = self._clock.mono()
-        self._served_s += min(now - self._swept_at, self._after_s / _SWEEPS)
+        if self._is_leased():
+            self._served_s += min(now - self._swept_at, self._after_s / _SWEEPS)
         self._swept_at = now
         since: dict[int | bytes, float] = {}
         failed = [answer for answer in answers if isinstance(answer, BaseException)]

@@ -215,7 +215,8 @@ class Pipeline:
             self._enter(GIVEN_UP if report.ending is not None else stop)
             report.claim = None
             self._claims.release(claim)
-            if len(claim.former) <= _MOST_RETURNS:
+            report.returns += stop is NO_LINK
+            if report.returns <= _MOST_RETURNS:
                 self.standby.keep(report, claim)
 
     def _enter(self, stop: Stop) -> None:

@@ -44,7 +44,8 @@ class RedisView:
     """A `ClusterView` on Redis; `name` is the process that looks."""
 
     def __init__(self, redis: Redis, keys: Keys, clock: Clock, *, name: str, purge_s: float) -> None:
-        self._redis = redis
+        # A look is no claim: where Redis is slow it is better late than none.
+        self._redis = redis.patient
         self._keys = keys
         self._clock = clock
         self._name = name

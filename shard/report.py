@@ -36,7 +36,7 @@ NOTICE_CLOCKS_S = 10
 class Report(ABC):
     """What the steps of the pipeline pass on; `arrived` is monotonic seconds."""
 
-    __slots__ = ("account", "arrived", "claim", "ending", "route", "standing", "turn")
+    __slots__ = ("account", "arrived", "claim", "ending", "returns", "route", "standing", "turn")
 
     def __init__(self, account: Account, arrived: float) -> None:
         self.account = account
@@ -46,6 +46,8 @@ class Report(ABC):
         self.claim: Claim | None = None
         self.turn: Turn | None = None
         """Its place in the order of its group; None where there is no order to keep."""
+        self.returns = 0
+        """How often this worker gave it back because none of its links carried anything."""
         self.ending: Stop | None = None
         """How its handler ended here, where this worker's epoch had lapsed by then and the message was given up."""
 

@@ -42,6 +42,7 @@ class _Waiting:
         self.due = due
         self.wait = wait
         self.tried = False
+        """Whether we could not have it although its holder was dead: then there is no hurry."""
 
 
 class Standby:
@@ -138,7 +139,7 @@ class Standby:
                 self._keep_on(one)
 
     def _keep_on(self, one: _Waiting) -> None:
-        one.tried = True
+        one.tried = bool(one.claim.holder) and self._lapses.is_dead(epoch_of(one.claim.holder))
         one.wait = min(one.wait * 2, self._look_s * _LONGEST)
         one.due = self._clock.mono() + one.wait
         self._waiting.append(one)

@@ -109,11 +109,11 @@ class Worker:
             before=self._own_prefix,
         )
         self.roster = Roster()
-        self.fleet = Fleet(redis, self.keys, clock, settings.accounts)
+        self.fleet = Fleet(redis.patient, self.keys, clock, settings.accounts)
         self.presence = PresenceBook(
             redis.control, self.keys, self.lease, self.roster, purge_s=settings.presence_purge_s
         )
-        self.terms = TermsBook(redis, self.keys, clock, self.roster)
+        self.terms = TermsBook(redis.control, self.keys, clock, self.roster)
         self.selfcheck = SelfCheck(self.roster.conducts, self.meters)
         faults = faults_of(settings.test_fault, testing=settings.testing)
         self.claims = Claims(redis, self.lease, self._tasks, self.meters, ttl_s=settings.claim_ttl_s, faults=faults)
@@ -128,7 +128,7 @@ class Worker:
             faults=faults,
         )
         self.runner = Runner(self.meters, timeout_s=settings.handler_timeout_s, make_loop=make_loop)
-        self.pulse = Pulse(redis, self.keys, self.lease, self.meters, self.runner, clock)
+        self.pulse = Pulse(redis.patient, self.keys, self.lease, self.meters, self.runner, clock)
         self.pipeline = Pipeline(
             app=app,
             fleet=self.fleet,
@@ -173,7 +173,14 @@ class Worker:
             look_s=settings.standby_look_s,
         )
         self.orphans = Orphans(
-            redis.patient, self.keys, self.claims, self.lapses, clock, self.meters, after_s=settings.orphan_after_s
+            redis.patient,
+            self.keys,
+            self.claims,
+            self.lapses,
+            clock,
+            self.meters,
+            after_s=settings.orphan_after_s,
+            is_leased=self.lease.is_held,
         )
         self.reception = Reception(
             pipeline=self.pipeline,
@@ -251,7 +258,7 @@ class Worker:
 
     async def _own_prefix(self) -> None:
         ours = self._settings.deployment_id or self._folder.deployment_id()
-        await own_prefix(self._redis, self.keys, self._clock, ours)
+        await own_prefix(self._redis.control, self.keys, self._clock, ours)
 
     def _probes(self) -> Probes:
         view = RedisView(self._redis, self.keys, self._clock, name=f"worker-{self.lease.shard_id}", purge_s=0)

@@ -25,7 +25,14 @@ class Sweeper:
         self.clock = HandClock()
         lapses = Lapses(claimant.redis, KEYS, self.clock, life_s=10)
         self.orphans = Orphans(
-            claimant.redis, KEYS, claimant.claims, lapses, self.clock, claimant.meters, after_s=AFTER_S
+            claimant.redis,
+            KEYS,
+            claimant.claims,
+            lapses,
+            self.clock,
+            claimant.meters,
+            after_s=AFTER_S,
+            is_leased=lambda: claimant.epoch.is_held,
         )
         self._claimant = claimant
 
@@ -75,6 +82,18 @@ async def test_an_outage_of_redis_is_not_counted_for_nobody_could_take_anything(
                 await sweeper.orphans.sweep()
             sweeper.clock.advance(20)
         proxy.resume()
+        assert await sweeper.over(10) == 1
+        assert await sweeper.over(AFTER_S) == 0
+
+
+async def test_time_without_a_lease_is_not_counted_for_its_standbys_can_take_nothing(redis_url: str) -> None:
+    async with claimants(redis_url, 2) as (one, other):
+        sweeper = Sweeper(other)
+        await one.report(1)
+        assert await sweeper.over(10) == 1
+        other.epoch.is_held = False
+        assert await sweeper.over(2 * AFTER_S) == 1
+        other.epoch.is_held = True
         assert await sweeper.over(10) == 1
         assert await sweeper.over(AFTER_S) == 0
 

@@ -145,7 +145,16 @@ class Room:
         """Sweep until all is due that nobody goes on with."""
         clock = HandClock()
         pusher = self.pusher
-        orphans = Orphans(pusher.redis, KEYS, pusher.claims, self.lapses, clock, pusher.meters, after_s=AFTER_S)
+        orphans = Orphans(
+            pusher.redis,
+            KEYS,
+            pusher.claims,
+            self.lapses,
+            clock,
+            pusher.meters,
+            after_s=AFTER_S,
+            is_leased=lambda: True,
+        )
         for _ in range(7):
             await orphans.sweep()
             clock.advance(AFTER_S / 5)

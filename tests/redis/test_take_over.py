@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,25 @@ async def held_by(one: Shard, gate: Gate, event: Json) -> None:
     one.live()
     one.hear(event)
     await wait_until(gate.waiting.is_set)
+
+
+def standing_by(
+    shard: Shard, clock: HandClock, taken: list[Report], may_answer: Callable[[Report], bool] = lambda _: True
+) -> Standby:
+    """The worker's standby on a clock of the test's; what it takes is only noted."""
+    worker = shard.worker
+    worker.pipeline.standby = Standby(
+        claims=worker.claims,
+        lapses=worker.lapses,
+        clock=clock,
+        meters=worker.meters,
+        take_up=lambda report, _: taken.append(report),
+        may_answer=may_answer,
+        has_room=lambda: True,
+        max_messages=10,
+        look_s=1.0,
+    )
+    return worker.pipeline.standby
 
 
 async def ended(shard: Shard, **columns: Any) -> bool:
@@ -238,6 +258,52 @@ async def test_a_holder_that_overslept_its_lease_goes_on_under_a_new_epoch(redis
         await one.quiet()
         assert gate.runs == 2
         assert one.meters.outcomes == DONE
+
+
+async def test_a_lease_that_lapses_again_and_again_costs_no_message(redis_url: str, tmp_path: Path) -> None:
+    # More often than a message is tried over links that carry nothing.
+    lapses = 7
+    app, runs, gates = App("slow"), [0], [threading.Event() for _ in range(lapses)]
+
+    @app.command("ping")
+    async def ping(_: Context) -> str:
+        runs[0] += 1
+        if runs[0] <= lapses:
+            await asyncio.to_thread(gates[runs[0] - 1].wait, 10)
+        return "pong"
+
+    async with shards(redis_url, tmp_path, app, **FAST) as (one,):
+        one.live()
+        one.hear(group_message("10001", "ping", seq=7))
+        for number, gate in enumerate(gates, 1):
+            await wait_until(lambda number=number: runs[0] == number, 5)  # type: ignore[misc]
+            await one.worker.lease.release()
+            gate.set()
+            await wait_until(lambda number=number: one.meters.released[Reason.LEASE_LOST] == number, 5)  # type: ignore[misc]
+        await wait_until(lambda: one.sent() == ["pong"], 5)
+        await one.quiet()
+        assert await ended(one, distinct=1, handled=1, open=0)
+
+
+async def test_who_looked_while_the_holder_lived_takes_it_as_soon_as_the_holder_is_dead(
+    redis_url: str, tmp_path: Path
+) -> None:
+    gate = Gate()
+    clock = HandClock()
+    async with shards(redis_url, tmp_path, gate.app, gate.app, **FAST) as (one, two):
+        await held_by(one, gate, group_message("10001", "ping", seq=7))
+        taken: list[Report] = []
+        standby = standing_by(two, clock, taken)
+        two.hear(group_message("10002", "ping", seq=7))
+        await wait_until(lambda: len(standby) == 1)
+        clock.advance(1)
+        await standby.look()
+        assert not taken
+        await one.worker.lease.release()
+        # It is not due for another look yet; that its holder is dead says enough.
+        await standby.look()
+        assert len(taken) == 1
+        gate.opened.set()
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["before the effect", "after it"])
@@ -465,18 +531,8 @@ async def test_a_message_that_cannot_be_looked_at_is_kept(redis_url: str, tmp_pa
     async with shards(redis_url, tmp_path, gate.app, gate.app, **FAST) as (one, two):
         await held_by(one, gate, group_message("10001", "ping", seq=7))
         taken: list[Report] = []
-        worker, clock = two.worker, HandClock()
-        standby = worker.pipeline.standby = Standby(
-            claims=worker.claims,
-            lapses=worker.lapses,
-            clock=clock,
-            meters=worker.meters,
-            take_up=lambda report, _: taken.append(report),
-            may_answer=may_answer,
-            has_room=lambda: True,
-            max_messages=10,
-            look_s=1.0,
-        )
+        clock = HandClock()
+        standby = standing_by(two, clock, taken, may_answer)
         two.hear(group_message("10002", "ping", seq=7))
         await wait_until(lambda: len(standby) == 1)
         await one.worker.lease.release()

@@ -167,7 +167,9 @@ async def test_what_a_dead_worker_held_is_taken_over_or_ended(url: str) -> None:
                     taker.handled(seen)
         await taker.settled()
         clock, lapses = HandClock(), Lapses(taker.redis, KEYS, HandClock(), life_s=1)
-        await Orphans(taker.redis, KEYS, taker.claims, lapses, clock, taker.meters, after_s=0).sweep()
+        await Orphans(
+            taker.redis, KEYS, taker.claims, lapses, clock, taker.meters, after_s=0, is_leased=lambda: True
+        ).sweep()
         view = RedisView(taker.redis, KEYS, SystemClock(), name="x", purge_s=120)
         ended = (await view.books()).ended
         assert (ended.distinct, ended.handled, ended.open, ended.difference) == (80, 40, 0, 0)

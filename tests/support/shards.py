@@ -242,7 +242,8 @@ async def listening(url: str, folder: Path, app: App, **settings: Any) -> AsyncI
     tasks = Tasks()
     given = {"shard_id": 0, "worker_port": free_port(), "testing": True, "drain_grace_s": 0, **settings}
     chosen = Settings(data_dir=folder, **given)
-    client = open_redis(parse_url(url), tasks)
+    limits = {"late_ms": chosen.claim_wait_ms, "dead_after_ms": chosen.redis_dead_after_ms}
+    client = open_redis(parse_url(url), tasks, **limits)
     worker = Worker(chosen, app, client, SystemClock(), make_loop=asyncio.new_event_loop)
     try:
         await worker.start()
