@@ -12,7 +12,7 @@
 | `{p}:ready:<name>` | string | what the readiness probe writes | 60 s |
 | `{p}:{bb}:q:<space>:<seq/64>` | hash | sequence & 63 → records | claim TTL |
 | `{p}:{bb}:t:<space>:<hour>` | hash | body digest + 16 s slot → records | claim TTL + 1 h |
-| `{p}:{bb}:plain` | set | spaces with an end that reports no sequence; `*` for any, while that is new | claim TTL |
+| `{p}:{bb}:plain-until` | sorted set | spaces with an end without sequences, or `*` for all → until when | claim TTL |
 | `{p}:{bb}:open` | hash | token → state and place of its entry | none: each leaves with its end |
 | `{p}:{bb}:books` | hash | outcome → count | none |
 | `{p}:{bb}:dead` | hash | token → state and note (JSON) of what ended as dead | 30 days after the last one |
@@ -82,7 +82,7 @@ class Bucket:
         self.number = number
         self.blocks = f"{root}:q:{space}:"
         self.hours = f"{root}:t:{space}:"
-        self.plain = f"{root}:plain"
+        self.plain = f"{root}:plain-until"
         self.open = f"{root}:open"
         self.books = f"{root}:books"
         self.dead = f"{root}:dead"

@@ -1,13 +1,15 @@
 """Which accounts are ours: configured, connected now, or connected at any time to any worker of this deployment.
 
 A message that one of ours wrote is nobody's to answer, else two bots talk to each other for ever; accounts that are
-offline count as well. The look-up is a set in memory; Redis is asked on a timer and told at each connect.
+offline count as well, for as long as the register keeps them. The look-up is in memory; Redis is asked on a timer and
+told at each connect.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Iterable
 
 import structlog
@@ -28,7 +30,8 @@ class Fleet:
         self._redis = redis
         self._keys = keys
         self._clock = clock
-        self._known: set[str] = set(configured)
+        self._known: dict[str, float] = dict.fromkeys(configured, math.inf)
+        """When each was connected last, as far as this worker knows, Unix seconds; never too long ago if configured."""
         self._forget_due = 0.0
 
     def __contains__(self, user_id: str) -> bool:
@@ -39,7 +42,7 @@ class Fleet:
 
     def add(self, bot_id: str) -> None:
         """An account connected here; it is ours from this moment on."""
-        self._known.add(bot_id)
+        self._learn(bot_id, self._clock.wall_s())
 
     async def announce(self, accounts: Iterable[Account]) -> None:
         """Tell the other workers, and whoever looks later, of accounts that are connected here."""
@@ -57,9 +60,9 @@ class Fleet:
 
     async def refresh(self) -> None:
         """Learn what other workers announced; once an hour, forget who was not seen for as long as they are kept."""
-        self._known.update(
-            name.decode(errors="replace") for name in await self._redis.execute("HKEYS", self._keys.fleet)
-        )
+        wall_s = self._clock.wall_s()
+        for name in await self._redis.execute("HKEYS", self._keys.fleet):
+            self._known.setdefault(name.decode(errors="replace"), wall_s)
         now = self._clock.mono()
         if now >= self._forget_due:
             self._forget_due = now + _FORGET_S
@@ -68,17 +71,29 @@ class Fleet:
     async def forget(self) -> None:
         """Take accounts out of the register that no worker has had for as long as it keeps them.
 
-        The register as a whole never ages while any account is connected. What cannot be read is left alone.
+        The register as a whole never ages while any account is connected. What cannot be read is left alone. This
+        worker forgets an account as well, but none that Redis merely lost: only its own age counts.
         """
-        server_s, _ = await self._redis.execute("TIME")
+        server_s = int((await self._redis.execute("TIME"))[0])
         flat = await self._redis.execute("HGETALL", self._keys.fleet)
+        listed = set()
         call = script("fleet_forget")
         for name, value in zip(flat[::2], flat[1::2], strict=True):
-            seen = _seen(value)
-            if seen is None or int(server_s) - seen <= FLEET_TTL_S:
+            bot_id, seen = name.decode(errors="replace"), _seen(value)
+            listed.add(bot_id)
+            if seen is None:
+                continue
+            self._learn(bot_id, min(server_s, seen))
+            if server_s - seen <= FLEET_TTL_S:
                 continue
             if await self._redis.run(call, call.named(fleet=self._keys.fleet, account=name, value=value)):
-                _log.info("fleet.forgotten", bot_id=name.decode(errors="replace"), seen_at=seen)
+                _log.info("fleet.forgotten", bot_id=bot_id, seen_at=seen)
+        for bot_id in [one for one, seen in self._known.items() if server_s - seen > FLEET_TTL_S and one not in listed]:
+            del self._known[bot_id]
+
+    def _learn(self, bot_id: str, seen: float) -> None:
+        if self._known.get(bot_id) != math.inf:
+            self._known[bot_id] = seen
 
 
 def _seen(value: bytes) -> float | None:

@@ -15,6 +15,8 @@ from shard.conduct import Conducts
 
 _MOST_FORMER = 4096
 """So many accounts without a link are remembered; then the one that left first is forgotten."""
+_MOST_STRAYS = 64
+"""So many conducts of forgotten accounts are kept, so that all are looked through once for many that leave."""
 
 
 class Account:
@@ -69,7 +71,7 @@ class Roster:
         self._accounts: dict[str, Account] = {}
         self._former: dict[str, Account] = {}
         self.conducts = Conducts()
-        """How their ends behave; kept also while they have no link."""
+        """How their ends behave; kept also while they have no link, as long as they are remembered."""
 
     def __iter__(self) -> Iterator[Account]:
         return iter(self._accounts.values())
@@ -110,4 +112,11 @@ class Roster:
         self._former[link.bot_id] = self._accounts.pop(link.bot_id)
         if len(self._former) > _MOST_FORMER:
             del self._former[next(iter(self._former))]
+            if len(self.conducts) > len(self._accounts) + len(self._former) + _MOST_STRAYS:
+                self._forget_strays()
         return True
+
+    def _forget_strays(self) -> None:
+        # Also those of accounts whose last report was looked at only after they were forgotten.
+        for bot_id in self.conducts.keys() - self._accounts.keys() - self._former.keys():
+            del self.conducts[bot_id]

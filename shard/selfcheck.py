@@ -6,6 +6,7 @@ What an end did wrong is seen in its reports alone; that nobody hears from it at
 from __future__ import annotations
 
 from collections import Counter
+from typing import NamedTuple
 
 import structlog
 
@@ -17,27 +18,42 @@ _log = structlog.get_logger()
 PERIOD_S = 10.0
 
 
+class _Looked(NamedTuple):
+    """An account as it was at the last look."""
+
+    conduct: Conduct
+    reports: int
+    oddities: dict[str, int]
+
+
 class SelfCheck:
     """Judges the accounts of one worker."""
 
     def __init__(self, conducts: Conducts, meters: Meters) -> None:
         self._conducts = conducts
         self._meters = meters
-        self._judged: dict[str, int] = {}
-        """Reports of each account when it was last judged."""
+        self._looked: dict[str, _Looked] = {}
+        self._oddities: Counter[str] = Counter()
+        """Of all accounts that there ever were; those that are forgotten count on in it."""
         self.complaints = LimitedLog(LogLimit(per_min=6), _log)
 
     async def look(self) -> None:
         """Judge whoever has reported since the last look."""
-        oddities: Counter[str] = Counter()
         suspects: Counter[str] = Counter()
+        looked: dict[str, _Looked] = {}
         for bot_id, conduct in self._conducts.items():
-            if conduct.reports != self._judged.get(bot_id):
-                self._judged[bot_id] = conduct.reports
+            last = self._looked.get(bot_id)
+            if last is None or last.conduct is not conduct:
+                last = _Looked(conduct, 0, {})
+            if conduct.reports != last.reports:
                 self._judge(bot_id, conduct)
-            oddities.update(conduct.oddities())
+            oddities = conduct.oddities()
+            self._oddities.update(oddities)
+            self._oddities.subtract(last.oddities)
             suspects.update(fault.value for fault in conduct.faults)
-        self._meters.oddities = dict(oddities)
+            looked[bot_id] = _Looked(conduct, conduct.reports, oddities)
+        self._looked = looked
+        self._meters.oddities = dict(self._oddities)
         self._meters.suspects = {fault.value: suspects[fault.value] for fault in ADVICE}
 
     def _judge(self, bot_id: str, conduct: Conduct) -> None:

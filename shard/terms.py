@@ -28,7 +28,9 @@ _UNPROVEN_S = 120
 _OFF_S = 600
 _RENEW_S = 60
 _HEARD_S = PERIOD_S * 2 + 2
-"""Until then every worker has read what was announced."""
+"""Until then every worker that reaches Redis has read what was announced."""
+_DEAF_S = 60
+"""A mark lasts so long once it is renewed: for workers that were stopped, or cut off, while it was announced."""
 
 
 class Terms:
@@ -74,7 +76,7 @@ class TermsBook:
         self._roster = roster
         self.terms = Terms()
         self._known: dict[str, _Known] = {}
-        self._unmark_at: float | None = None
+        self._marked_until = 0.0
         self._connected = asyncio.Event()
 
     def connected(self, account: Account) -> None:
@@ -103,10 +105,10 @@ class TermsBook:
         now = int(self._clock.wall_s())
         stored = _read(await self._redis.execute("HGETALL", self._keys.terms))
         own = self._own(now)
-        if any(contents > now for contents, _ in own.values()) and not self.terms.contents:
-            # For the moment that other workers need to learn it, their scripts are told.
-            await self._mark(present=True)
-            self._unmark_at = self._clock.mono() + _HEARD_S
+        if any(contents > now for contents, _ in own.values()):
+            await self._mark()
+        else:
+            self._marked_until = 0.0
         fields: list[str] = []
         for bot_id, (contents, tolerance) in own.items():
             had = stored.get(bot_id, (0, 0))
@@ -129,10 +131,6 @@ class TermsBook:
             await self._redis.execute("HDEL", self._keys.terms, *over)
         self.terms.contents = any(contents > now for contents, _ in stored.values())
         self.terms.tolerance_s = int(any(tolerance > now for _, tolerance in stored.values()))
-        if self._unmark_at is not None and self._clock.mono() >= self._unmark_at and not self.terms.contents:
-            # Not before nobody asks: another worker may have marked for its own account meanwhile.
-            await self._mark(present=False)
-            self._unmark_at = None
 
     def _own(self, now: int) -> dict[str, tuple[int, int]]:
         own = {}
@@ -143,15 +141,28 @@ class TermsBook:
         self._known = known
         return own
 
-    async def _mark(self, *, present: bool) -> None:
-        """Mark every bucket's set of spaces without sequences as holding any space, or take that back."""
-        names = [self._keys.bucket_keys(number).plain for number in range(BUCKETS)]
-        if not present:
-            await asyncio.gather(*(self._redis.execute("SREM", name, ANY_SPACE) for name in names))
+    async def _mark(self) -> None:
+        """Mark all spaces of every bucket, so that scripts know what the worker that calls them has not read yet.
+
+        Nobody takes the marks back: they lapse, also where the worker that set them is killed.
+        """
+        mono = self._clock.mono()
+        if mono < self._marked_until - _HEARD_S:
             return
+        # Most ends show a sequence at once: then the others are to compare contents no longer than they must.
+        life_s = _DEAF_S if self._marked_until else int(_HEARD_S)
         mark = script("plain_mark")
-        commands = [mark.named(plain=name, space=ANY_SPACE, life_s=int(_HEARD_S)) for name in names]
-        await asyncio.gather(*(self._redis.run(mark, command) for command in commands))
+        names = (self._keys.bucket_keys(number).plain for number in range(BUCKETS))
+        commands = [mark.named(plain=name, space=ANY_SPACE, life_s=life_s) for name in names]
+        told = await asyncio.gather(*(self._redis.run(mark, command) for command in commands), return_exceptions=True)
+        failed = next((one for one in told if isinstance(one, BaseException)), None)
+        if failed is None:
+            self._marked_until = mono + life_s
+        elif isinstance(failed, RedisError):
+            # The next beat tries again; what can be announced without is announced.
+            _log.debug("terms.not_marked", error=str(failed))
+        else:
+            raise failed
 
 
 def _read(flat: Iterable[bytes]) -> dict[str, tuple[int, int]]:

@@ -8,6 +8,10 @@ _MATCH = "pallas/redis/lua/entry_match.lua"
 _TABLE = "shard/matching.py"
 _CONDUCT = "shard/conduct.py"
 _TERMS = "shard/terms.py"
+_MARK = "pallas/redis/lua/plain_mark.lua"
+_ROSTER = "shard/roster.py"
+_SELFCHECK = "shard/selfcheck.py"
+_FLEET = "shard/fleet.py"
 _ENDS = "tests/unit/test_conduct.py"
 _CLOCKS = "tests/redis/test_clocks.py"
 
@@ -85,8 +89,8 @@ MUTANTS = (
     Mutant(
         "a new end without sequences waits until all have heard of it",
         "pallas/redis/lua/entry_claim.lua",
-        "if kept[1] == 1 or kept[2] == 1 then",
-        "if kept[1] == 1 then",
+        " or tonumber(marks[2] or 0) >= now then",
+        " then",
         "tests/redis/test_terms.py::test_until_all_workers_have_heard_of_it_the_scripts_keep_contents",
     ),
     Mutant(
@@ -111,11 +115,111 @@ MUTANTS = (
         "tests/redis/test_terms.py::test_an_end_behind_a_new_link_must_show_again_what_it_is",
     ),
     Mutant(
+        "a mark is believed after it lapsed",
+        "pallas/redis/lua/entry_claim.lua",
+        "if tonumber(marks[1] or 0) >= now or tonumber(marks[2] or 0) >= now then return -1 end",
+        "return -1",
+        "tests/redis/test_script_calls.py::test_a_mark_lapses_by_itself_though_others_keep_its_key",
+    ),
+    Mutant(
+        "who needs a mark for less time cuts it short",
+        _MARK,
+        "'GT', ",
+        "",
+        "tests/redis/test_script_calls.py::test_a_mark_lives_as_long_as_whoever_set_it_last_needs_it",
+    ),
+    Mutant(
+        "marks that lapsed stay for ever",
+        _MATCH,
+        "        if #lapsed > 0 then redis.call('ZREM', plain, unpack(lapsed)) end\n",
+        "",
+        "tests/redis/test_script_calls.py::test_marks_that_lapsed_go_with_new_ones_a_few_at_a_time",
+    ),
+    Mutant(
+        "a private chat or a notice marks its space",
+        _MATCH,
+        "if not sequenced and space:byte() ~= 64 and space:byte() ~= 33 then",
+        "if not sequenced then",
+        "tests/redis/test_match_by_content.py::test_private_chats_and_notices_are_matched_by_content_and_never_marked",
+    ),
+    Mutant(
+        "a mark lasts by the clock of the end",
+        _MATCH,
+        "        local now = tonumber(redis.call('TIME')[1])\n",
+        "        local now = time\n",
+        "tests/redis/test_script_calls.py::test_a_mark_lasts_by_the_servers_clock_whatever_that_of_the_end_says",
+    ),
+    Mutant(
+        "a group's mark is never renewed",
+        _MATCH,
+        "if not marked or marked - time < ttl * 0.95 then",
+        "if not marked then",
+        "tests/redis/test_match_by_content.py::test_a_plain_group_stays_known_as_long_as_it_is_one_and_no_longer",
+    ),
+    Mutant(
         "the mark goes before all have heard",
         _TERMS,
-        "            self._unmark_at = self._clock.mono() + _HEARD_S\n",
-        "            self._unmark_at = self._clock.mono()\n",
-        "tests/redis/test_terms.py::test_until_all_workers_have_heard_of_it_the_scripts_keep_contents",
+        "        if mono < self._marked_until - _HEARD_S:\n",
+        "        if mono < self._marked_until:\n",
+        "tests/redis/test_terms.py"
+        "::test_while_an_end_asks_for_contents_the_scripts_know_it_for_workers_that_have_not_heard",
+    ),
+    Mutant(
+        "the mark of an end that shows a sequence at once lasts longer than all need to hear of it",
+        _TERMS,
+        "life_s = _DEAF_S if self._marked_until else int(_HEARD_S)",
+        "life_s = _DEAF_S",
+        "tests/redis/test_terms.py::test_the_mark_of_an_end_that_soon_shows_a_sequence_is_not_renewed",
+    ),
+    Mutant(
+        "one foreign value keeps an end from being announced",
+        _TERMS,
+        "        elif isinstance(failed, RedisError):\n",
+        "        elif isinstance(failed, KeyError):\n",
+        "tests/redis/test_terms.py::test_a_foreign_value_under_one_mark_keeps_nobody_from_being_announced",
+    ),
+    Mutant(
+        "how an end behaved outlives what is known of its account",
+        _ROSTER,
+        "            del self.conducts[bot_id]\n",
+        "            pass\n",
+        "tests/unit/test_roster.py::test_how_ends_behaved_is_remembered_as_long_as_their_accounts",
+    ),
+    Mutant(
+        "accounts that are gone are judged for ever",
+        _SELFCHECK,
+        "        self._looked = looked\n",
+        "        self._looked |= looked\n",
+        f"{_ENDS}::test_accounts_that_were_forgotten_take_no_room_and_still_count",
+    ),
+    Mutant(
+        "an account that came back is taken for what it was",
+        _SELFCHECK,
+        "if last is None or last.conduct is not conduct:",
+        "if last is None:",
+        f"{_ENDS}::test_an_account_that_comes_back_between_two_looks_counts_from_its_first_report",
+    ),
+    Mutant(
+        "an account is ours for as long as a worker runs",
+        _FLEET,
+        "            del self._known[bot_id]\n",
+        "            pass\n",
+        "tests/redis/test_fleet.py::test_what_the_register_forgot_its_workers_forget_with_their_next_look",
+    ),
+    Mutant(
+        "what Redis lost is ours no more",
+        _FLEET,
+        "if server_s - seen > FLEET_TTL_S and one not in listed]:",
+        "if seen < math.inf and one not in listed]:",
+        "tests/redis/test_fleet.py::test_who_was_lost_with_redis_is_still_ours",
+    ),
+    Mutant(
+        "a wrong clock makes connected accounts strangers",
+        _FLEET,
+        " and one not in listed]:",
+        "]:",
+        "tests/redis/test_fleet.py"
+        "::test_an_account_that_is_connected_is_never_forgotten_however_wrong_its_workers_clock",
     ),
     Mutant(
         "a clock once off is off for ever",

@@ -40,9 +40,56 @@ async def test_who_was_not_seen_for_ninety_days_is_forgotten_though_others_are_a
     await fleet.announce([Account("3")])
     await fleet.refresh()
     assert await client.execute("HKEYS", KEYS.fleet) == [b"2", b"3"]
-    # Whoever learned of it goes on knowing it: a message of it is nobody's to answer.
-    assert "1" in fleet
     assert "1" not in await known_anew(client, clock)
+
+
+async def test_what_the_register_forgot_its_workers_forget_with_their_next_look(client: Redis) -> None:
+    now = await server_s(client)
+    clock = HandClock(now)
+    fleet = Fleet(client, KEYS, clock, ["9"])
+    await put(client, "1", json.dumps({"seen": now - FLEET_TTL_S + 60}))
+    await fleet.refresh()
+    # Another worker looked first.
+    await client.execute("DEL", KEYS.fleet)
+    await put(client, "2", json.dumps({"seen": now - FLEET_TTL_S - 5}))
+    fleet.add("3")
+    for _ in range(2):
+        clock.advance(3600)
+        await fleet.refresh()
+        assert "1" in fleet, "its time is not over"
+    assert "2" not in fleet
+    assert await client.execute("EXISTS", KEYS.fleet) == 0
+    await put(client, "1", json.dumps({"seen": now - FLEET_TTL_S - 1}))
+    for _ in range(2):
+        clock.advance(3600)
+        await fleet.refresh()
+    assert [one in fleet for one in ("1", "2", "3", "9")] == [False, False, True, True]
+    assert len(fleet) == 2, "the one that connected here, and the configured one"
+
+
+async def test_who_was_lost_with_redis_is_still_ours(client: Redis) -> None:
+    clock = HandClock(await server_s(client))
+    fleet = Fleet(client, KEYS, clock, [])
+    await put(client, "1", json.dumps({"seen": clock.wall_s() - 86_400}))
+    await put(client, "2", "unreadable")
+    await fleet.refresh()
+    await client.execute("DEL", KEYS.fleet)
+    for _ in range(3):
+        clock.advance(3600)
+        await fleet.refresh()
+    assert "1" in fleet
+    assert "2" in fleet
+
+
+async def test_an_account_that_is_connected_is_never_forgotten_however_wrong_its_workers_clock(client: Redis) -> None:
+    clock = HandClock(await server_s(client) - FLEET_TTL_S - 86_400)
+    fleet = Fleet(client, KEYS, clock, [])
+    fleet.add("1")
+    for _ in range(3):
+        await fleet.announce([Account("1")])
+        await fleet.refresh()
+        assert "1" in fleet
+        clock.advance(3600)
 
 
 async def known_anew(client: Redis, clock: HandClock) -> Fleet:

@@ -33,7 +33,7 @@ CONTENTS = "{p}:{bb}:t:<space>:<hour>"
 OF_A_GROUP = {
     "{p}:{bb}:q:<space>:<seq/64>": BUCKET.block(SEQ),
     CONTENTS: "",
-    "{p}:{bb}:plain": BUCKET.plain,
+    "{p}:{bb}:plain-until": BUCKET.plain,
     "{p}:{bb}:open": BUCKET.open,
     "{p}:{bb}:books": BUCKET.books,
 }

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from pallas.claim import Claim, Verdict
-from pallas.keys import encode
+from pallas.keys import encode, notice_space, private_space
 from tests.support.claimants import GROUP, KEYS, TIME_S, Claimant, claimants, said
 from tests.support.identity_model import Model, Report
 
@@ -72,9 +72,9 @@ async def test_another_person_text_second_or_group_is_another_message(
 async def test_a_group_is_known_as_plain_from_its_first_report_without_a_sequence(trio: list[Claimant]) -> None:
     one, _, _ = trio
     await one.report(1)
-    assert await one.redis.execute("SISMEMBER", BUCKET.plain, BUCKET_SPACE) == 0
+    assert await one.redis.execute("EXISTS", BUCKET.plain) == 0
     await one.report(None, text="else")
-    assert await one.redis.execute("SISMEMBER", BUCKET.plain, BUCKET_SPACE) == 1
+    assert await one.redis.execute("ZRANGE", BUCKET.plain, 0, -1) == [BUCKET_SPACE.encode()]
     claim = one.claim(2)
     await one.take(claim)
     assert claim.body == said("7", "hello"), "from now on a sequence alone does not do"
@@ -83,12 +83,38 @@ async def test_a_group_is_known_as_plain_from_its_first_report_without_a_sequenc
 BUCKET_SPACE = encode(GROUP)
 
 
-async def test_a_plain_group_stays_known_as_long_as_it_is_one(trio: list[Claimant]) -> None:
+async def test_a_plain_group_stays_known_as_long_as_it_is_one_and_no_longer(trio: list[Claimant]) -> None:
     one, _, _ = trio
-    await one.report(None)
+    now = int((await one.redis.execute("TIME"))[0])
+    # Another group of its bucket, whose last end without sequences left long ago.
+    await one.redis.execute("ZADD", BUCKET.plain, now + 600, BUCKET_SPACE, now - 1, "5")
     await one.redis.execute("EXPIRE", BUCKET.plain, 600)
-    await one.report(None, text="again")
+    await one.report(None, text="again", time_s=now)
     assert await one.redis.execute("TTL", BUCKET.plain) == 86_400
+    assert await one.redis.execute("ZRANGE", BUCKET.plain, 0, -1) == [BUCKET_SPACE.encode()]
+    assert int(await one.redis.execute("ZSCORE", BUCKET.plain, BUCKET_SPACE)) >= now + 86_400
+
+
+async def test_a_group_whose_last_end_without_sequences_left_a_day_ago_is_claimed_by_sequence_again(
+    trio: list[Claimant],
+) -> None:
+    one, other, _ = trio
+    await one.report(None, text="the last of its kind")
+    now = int((await one.redis.execute("TIME"))[0])
+    await one.redis.execute("ZADD", BUCKET.plain, now - 1, BUCKET_SPACE, now + 86_400, "5")
+    claim = other.claim(2)
+    assert await other.take(claim) is WON
+    assert claim.body is None, "contents are compared for the sake of another group of the bucket, and not here"
+
+
+@pytest.mark.parametrize("space", [private_space("10001", "7"), notice_space(GROUP)], ids=["private", "notices"])
+async def test_private_chats_and_notices_are_matched_by_content_and_never_marked(
+    trio: list[Claimant], space: str
+) -> None:
+    one, other, _ = trio
+    assert await one.report(None, space=space) is WON
+    assert await other.report(None, space=space) is LOST
+    assert await one.redis.execute("EXISTS", KEYS.bucket(space).plain) == 0
 
 
 ORDERS = sorted(set(itertools.permutations(["s1", "s2", "p"])))

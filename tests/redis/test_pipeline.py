@@ -704,7 +704,7 @@ async def test_where_redis_compares_contents_and_no_account_here_asks_for_it_no_
     async with shards(redis_url, tmp_path, bot()) as (shard,):
         worker = shard.worker
         bucket = worker.keys.bucket(encode(str(GROUP)))
-        await worker._redis.execute("SADD", bucket.plain, encode(str(GROUP)))
+        await worker._redis.execute("ZADD", bucket.plain, int(time.time()) + 60, encode(str(GROUP)))
         await worker._redis.execute("EXPIRE", bucket.plain, 60)
         for seq in range(1, 4):
             await one_message(shard, f"ping {seq}", seq=seq)

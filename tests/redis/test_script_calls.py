@@ -16,6 +16,7 @@ from pallas.keys import Keys
 from pallas.redis import Redis, script
 from pallas.redis.cluster import key_slot, slot_of
 from tests.support.opened import opened
+from tests.support.waiting import wait_until
 
 KEYS = Keys("test")
 BUCKET = KEYS.bucket("1")
@@ -177,10 +178,75 @@ async def test_a_claim_tells_who_holds_the_entry(client: Redis) -> None:
 
 
 async def test_a_claim_in_a_plain_group_writes_nothing(client: Redis) -> None:
-    await client.execute("SADD", BUCKET.plain, "1")
-    await client.execute("EXPIRE", BUCKET.plain, 60)
-    assert await call(client, "entry_claim") == -1
-    assert await client.execute("EXISTS", BUCKET.block(5), BUCKET.open, BUCKET.books) == 0
+    for space in ("1", "*"):
+        await plain_until(client, 60, space)
+        assert await call(client, "entry_claim") == -1
+        assert await client.execute("EXISTS", BUCKET.block(5), BUCKET.open, BUCKET.books) == 0
+        await client.execute("DEL", BUCKET.plain)
+
+
+async def test_a_mark_that_lapsed_or_is_of_another_space_is_none(client: Redis) -> None:
+    await plain_until(client, -1, "1", "*")
+    await plain_until(client, 60, "2")
+    assert await call(client, "entry_claim") == 1
+
+
+async def test_a_report_without_a_sequence_marks_its_space_for_as_long_as_claims_live(client: Redis) -> None:
+    now = await server_s(client)
+    said = b"c" + TOKEN + struct.pack(">L", now) + SENDER
+    assert await call(client, "entry_match", record=said) == 1
+    assert now + 86_400 <= await marked_until(client, "1") <= now + 86_402
+    assert 86_390 < await client.execute("TTL", BUCKET.plain) <= 86_400
+    # Renewed once a twentieth of its life is over, and not with each report.
+    for age_s, renewed in ((4300, False), (4400, True)):
+        await plain_until(client, 86_400 - age_s, "1")
+        before = await marked_until(client, "1")
+        await call(client, "entry_match", record=said)
+        assert (await marked_until(client, "1") > before) == renewed
+
+
+@pytest.mark.parametrize("days", [-30, 30], ids=["behind", "ahead"])
+async def test_a_mark_lasts_by_the_servers_clock_whatever_that_of_the_end_says(client: Redis, days: int) -> None:
+    now = await server_s(client)
+    said = b"c" + TOKEN + struct.pack(">L", now + days * 86_400) + SENDER
+    assert await call(client, "entry_match", record=said) == 1
+    assert now + 86_400 <= await marked_until(client, "1") <= now + 86_402
+
+
+async def test_a_report_with_a_sequence_marks_nothing(client: Redis) -> None:
+    assert await call(client, "entry_match", field=5, seq=5) == 1
+    assert await client.execute("EXISTS", BUCKET.plain) == 0
+
+
+@pytest.mark.parametrize("space", ["@10001,7", "!1"], ids=["a private chat", "notices"])
+async def test_what_never_has_a_sequence_marks_nothing(client: Redis, space: str) -> None:
+    assert await call(client, "entry_match", space=space) == 1
+    assert await client.execute("EXISTS", BUCKET.plain) == 0
+
+
+@pytest.mark.parametrize("name", ["entry_match", "plain_mark"])
+async def test_marks_that_lapsed_go_with_new_ones_a_few_at_a_time(client: Redis, name: str) -> None:
+    await plain_until(client, -5, *(f"old-{number}" for number in range(20)))
+    await plain_until(client, 60, "other")
+    for left in (12, 4, 0):
+        await client.execute("ZREM", BUCKET.plain, "1", "*")
+        await call(client, name)
+        assert await client.execute("ZCARD", BUCKET.plain) == left + 2, "the other's mark, and the new one"
+
+
+async def plain_until(client: Redis, life_s: int, *spaces: str) -> None:
+    until = await server_s(client) + life_s
+    for space in spaces:
+        await client.execute("ZADD", BUCKET.plain, until, space)
+    await client.execute("EXPIRE", BUCKET.plain, 90_000)
+
+
+async def marked_until(client: Redis, space: str) -> int:
+    return int(await client.execute("ZSCORE", BUCKET.plain, space) or 0)
+
+
+async def server_s(client: Redis) -> int:
+    return int((await client.execute("TIME"))[0])
 
 
 async def test_a_match_tells_who_holds_the_entry(client: Redis) -> None:
@@ -192,7 +258,7 @@ async def test_a_match_tells_who_holds_the_entry(client: Redis) -> None:
     assert await call(client, "entry_match", **sequenced) == b"tc" + TOKEN + b"h\0"
     # The pointer that is left shows the next one the way.
     assert await call(client, "entry_match", **sequenced) == b"x" + CONTENT + TIME
-    await client.execute("SREM", BUCKET.plain, "1")
+    await client.execute("ZREM", BUCKET.plain, "1")
     await client.execute("HSET", BUCKET.block(5), 5, await client.execute("HGET", BUCKET.block(0), 5))
     await client.execute("EXPIRE", BUCKET.block(5), 60)
     assert await call(client, "entry_claim") == b"x" + CONTENT + TIME
@@ -270,12 +336,26 @@ async def test_several_entries_are_marked_in_one_call_each_for_itself(client: Re
 
 
 async def test_a_mark_lives_as_long_as_whoever_set_it_last_needs_it(client: Redis) -> None:
+    now = await server_s(client)
     assert await call(client, "plain_mark", life_s=5) == 1
-    assert await call(client, "plain_mark", life_s=12) == 0
-    assert await client.execute("TTL", BUCKET.plain) > 5
+    assert await call(client, "plain_mark", life_s=60) == 0
+    assert await call(client, "plain_mark", life_s=12) == 0, "what others need is not cut short"
+    assert now + 60 <= await marked_until(client, "*") <= now + 61
+    assert 12 < await client.execute("TTL", BUCKET.plain) <= 60
     await client.execute("EXPIRE", BUCKET.plain, 86_400)
     assert await call(client, "plain_mark", life_s=12) == 0
-    assert await client.execute("TTL", BUCKET.plain) > 12, "what others remember there is not cut short"
+    assert await client.execute("TTL", BUCKET.plain) > 60, "what others remember there is not cut short"
+
+
+async def test_a_mark_lapses_by_itself_though_others_keep_its_key(client: Redis) -> None:
+    await call(client, "plain_mark", life_s=1)
+    await plain_until(client, 60, "other")
+    assert await call(client, "entry_claim") == -1
+
+    async def lapsed() -> bool:
+        return bool(await call(client, "entry_claim") == 1)
+
+    await wait_until(lapsed, 5.0, saying="nobody takes it back")
 
 
 async def test_a_lease_is_taken_renewed_and_released_by_its_epoch_alone(client: Redis) -> None:

@@ -74,8 +74,16 @@ async def desks(redis_url: str) -> AsyncIterator[tuple[Desk, Desk, HandClock, Re
 
 
 async def marked(redis: Redis) -> int:
+    """How many buckets count as having such an end in every space now."""
+    return sum(left > 0 for left in await lives_s(redis))
+
+
+async def lives_s(redis: Redis) -> list[int]:
+    """For how many seconds each bucket's mark lasts yet, 0 where there is none."""
+    now = int((await redis.execute("TIME"))[0])
     names = [KEYS.bucket_keys(number).plain for number in range(BUCKETS)]
-    return sum(await asyncio.gather(*(redis.execute("SISMEMBER", name, ANY_SPACE) for name in names)))
+    found = await asyncio.gather(*(redis.execute("ZSCORE", name, ANY_SPACE) for name in names))
+    return [max(0, int(until or 0) - now) for until in found]
 
 
 async def test_an_end_that_surely_reports_sequences_asks_for_nothing(
@@ -169,7 +177,7 @@ async def test_a_clock_that_is_off_makes_every_worker_compare_within_a_second(
 async def test_until_all_workers_have_heard_of_it_the_scripts_keep_contents(
     desks: tuple[Desk, Desk, HandClock, Redis], redis_url: str
 ) -> None:
-    one, _, clock, redis = desks
+    one, _, _, redis = desks
     one.connect("1")
     await one.book.beat()
     assert await marked(redis) == BUCKETS
@@ -177,36 +185,93 @@ async def test_until_all_workers_have_heard_of_it_the_scripts_keep_contents(
         # This worker has not heard yet; what it claims is found by the new account's reports all the same.
         assert await deaf.report(7) is Verdict.WON
         assert await plain.report(None) is Verdict.LOST
+    assert max(await lives_s(redis)) <= 13, "every worker has read it by then"
+
+
+async def test_the_mark_of_an_end_that_soon_shows_a_sequence_is_not_renewed(
+    desks: tuple[Desk, Desk, HandClock, Redis],
+) -> None:
+    one, _, clock, redis = desks
+    one.connect("1")
+    await one.book.beat()
     one.heard("1", with_seq=1)
-    clock.advance(11)
-    await one.book.beat()
-    assert await marked(redis) == BUCKETS, "a worker may not have read it yet"
-    clock.advance(2)
-    await one.book.beat()
-    assert await marked(redis) == 0
+    for _ in range(4):
+        clock.advance(5)
+        await one.book.beat()
+    assert max(await lives_s(redis)) <= 13
 
 
-async def test_a_mark_that_another_workers_account_needs_is_not_taken_back(
+async def test_while_an_end_asks_for_contents_the_scripts_know_it_for_workers_that_have_not_heard(
+    desks: tuple[Desk, Desk, HandClock, Redis], redis_url: str
+) -> None:
+    one, _, clock, redis = desks
+    one.connect("1", End.NAPCAT, "4.6.0")
+    for _ in range(24):
+        await one.book.beat()
+        clock.advance(5)
+        # As time passes in Redis.
+        await redis.execute("ZINCRBY", PLAIN, -5, ANY_SPACE)
+        assert int(await redis.execute("ZSCORE", PLAIN, ANY_SPACE)) > time.time() + 5, "a beat may come late"
+    async with claimants(redis_url, 2) as (stopped, plain):
+        # It was stopped all the while, and has not read the terms yet.
+        assert await stopped.report(7) is Verdict.WON
+        assert await plain.report(None) is Verdict.LOST
+
+
+async def test_the_marks_of_a_killed_worker_lapse_though_others_keep_their_keys(
+    desks: tuple[Desk, Desk, HandClock, Redis], redis_url: str
+) -> None:
+    one, other, clock, redis = desks
+    one.connect("1")
+    await one.book.beat()
+    clock.advance(5)
+    await one.book.beat()
+    assert 50 < min(await lives_s(redis)) <= max(await lives_s(redis)) <= 61
+    # Its worker is killed; the account goes on elsewhere, and shows its sequences.
+    other.connect("1")
+    other.heard("1", with_seq=1)
+    await other.book.beat()
+    async with claimants(redis_url, 1) as (plain,):
+        for number in range(3):
+            await plain.report(None, text=f"an end without sequences, {number}")
+    assert await redis.execute("TTL", PLAIN) > 80_000
+    assert max(await lives_s(redis)) <= 61
+
+
+async def test_a_mark_that_another_workers_account_needs_is_not_cut_short(
     desks: tuple[Desk, Desk, HandClock, Redis],
 ) -> None:
     one, other, clock, redis = desks
     one.connect("1")
     await one.book.beat()
-    one.heard("1", with_seq=1)
     clock.advance(5)
     await one.book.beat()
-    await other.book.beat()
-    clock.advance(3)
+    before = await lives_s(redis)
+    # One that has only just connected there asks for less.
     other.connect("2")
     await other.book.beat()
-    # The first worker's time is over, the second's is not: some worker may not have read of its account yet.
-    clock.advance(5)
-    await one.book.beat()
-    assert await marked(redis) == BUCKETS
+    assert min(await lives_s(redis)) >= min(before) - 2
+    one.heard("1", with_seq=1)
     other.heard("2", with_seq=1)
-    await other.book.beat()
+    clock.advance(13)
     await one.book.beat()
-    assert await marked(redis) == 0
+    await other.book.beat()
+    assert await marked(redis) == BUCKETS, "nobody takes it back: a third may need it"
+
+
+@pytest.mark.leaves_keys
+async def test_a_foreign_value_under_one_mark_keeps_nobody_from_being_announced(
+    desks: tuple[Desk, Desk, HandClock, Redis],
+) -> None:
+    one, other, _, redis = desks
+    await redis.execute("RPUSH", PLAIN, "theirs")
+    one.connect("1")
+    await one.book.beat()
+    await other.book.beat()
+    assert other.contents
+    await redis.execute("DEL", PLAIN)
+    await one.book.beat()
+    assert await marked(redis) == BUCKETS, "it was tried again"
 
 
 async def test_without_the_mark_what_was_claimed_by_sequence_alone_is_taken_for_another_message(redis_url: str) -> None:

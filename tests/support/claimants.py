@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -21,6 +22,8 @@ TIME_S = 1_800_000_000
 """Divisible by 3600: the first second of an hour, and of a slot."""
 GROUP = "100200300"
 KEYS = Keys("test")
+_EPOCHS = itertools.count(1_700_000_000, 100_000)
+"""No epoch is given out twice, as tokens are not; in between there is room for a worker's later ones."""
 
 
 def said(user: str, text: str) -> bytes:
@@ -52,7 +55,7 @@ class Claimant:
     ) -> None:
         self.redis = redis
         self.number = number
-        self.epoch = epochs(number)
+        self.epoch = epochs(number, next(_EPOCHS))
         self.meters = Meters()
         self.claims = Claims(redis, self.epoch, tasks, self.meters, ttl_s=ttl_s)
         self._marks = 0

@@ -251,6 +251,35 @@ async def test_metrics_show_kinds_and_numbers_and_no_ids() -> None:
     assert "19000000" not in text
 
 
+async def test_accounts_that_were_forgotten_take_no_room_and_still_count() -> None:
+    hall, meters = Hall(), Meters()
+    check = SelfCheck(hall.conducts, meters)
+    for number in range(200):
+        hall.say(f"{number}", odd={f"{number}": {"mid": ""}})
+        await check.look()
+        del hall.conducts[f"{number}"]
+    await check.look()
+    assert meters.oddities["without_id"] == 200, "a counter never falls"
+    assert len(check._looked) == 0
+    # One that comes back is another, and its reports count from the first.
+    hall.say("0", odd={"0": {"mid": ""}})
+    await check.look()
+    await check.look()
+    assert meters.oddities["without_id"] == 201
+
+
+async def test_an_account_that_comes_back_between_two_looks_counts_from_its_first_report() -> None:
+    hall, meters = Hall(), Meters()
+    check = SelfCheck(hall.conducts, meters)
+    for _ in range(3):
+        hall.say("a", odd={"a": {"mid": ""}})
+        await check.look()
+        del hall.conducts["a"]
+    hall.say("a", odd={"a": {"mid": ""}})
+    await check.look()
+    assert meters.oddities["without_id"] == 4
+
+
 def test_stored_conduct_is_read_as_it_was_written_and_nothing_else() -> None:
     written = Conduct().as_dict()
     assert read_conduct(written) == written

@@ -108,6 +108,31 @@ def test_accounts_that_left_are_remembered_in_a_bounded_number() -> None:
     assert roster.join(link(1, bot_id="1"), 0.0).reconnects == 0
 
 
+def test_how_ends_behaved_is_remembered_as_long_as_their_accounts() -> None:
+    roster = Roster()
+    roster.join(link(0, bot_id="stays"), 0.0)
+    roster.conducts["stays"].reports = 7
+    for number in range(1, 10_000):
+        one = link(number, bot_id=str(number))
+        roster.join(one, 0.0)
+        roster.conducts[str(number)].reports = number
+        roster.leave(closed(one))
+    assert roster.conducts["stays"].reports == 7
+    assert roster.conducts["9999"].reports == 9999
+    assert len(roster.conducts) <= len(roster) + len(roster._former) + 65
+
+
+def test_a_late_report_of_a_forgotten_account_is_not_kept_for_ever() -> None:
+    roster = Roster()
+    for number in range(10_000):
+        one = link(number, bot_id=str(number))
+        roster.join(one, 0.0)
+        roster.leave(closed(one))
+        # It was still waiting to be looked at.
+        roster.conducts[str(number - 5000)].reports += 1
+    assert len(roster.conducts) <= len(roster._former) + 65
+
+
 def test_a_second_link_that_is_not_recognised_does_not_make_the_end_unknown() -> None:
     roster = Roster()
     roster.join(link(1, end=End.LAGRANGE, version="1"), 0.0)

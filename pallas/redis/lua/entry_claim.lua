@@ -1,5 +1,5 @@
 -- Gives one message to exactly one holder where every end reports sequences: the first report by sequence wins.
--- KEYS: block (HASH), open (HASH), books (HASH), plain (SET)
+-- KEYS: block (HASH), open (HASH), books (HASH), plain (ZSET)
 -- ARGV: token, field, record, ttl, space, seq
 -- Returns 1 the caller holds the entry (also when it won earlier and the reply was lost), -1 the space has an end
 -- without sequences, or may have (call entry_match), 'q' state token: another holds it, 'x' content time: as 'q', but
@@ -16,8 +16,14 @@ local function number(text, at)
     return ((a * 256 + b) * 256 + c) * 256 + d
 end
 
-local kept = redis.call('SMISMEMBER', plain, space, '*')
-if kept[1] == 1 or kept[2] == 1 then return -1 end
+-- Fleets whose ends all report sequences have no such key, and pay for no more than this.
+if redis.call('EXISTS', plain) == 1 then
+    local marks = redis.call('ZMSCORE', plain, space, '*')
+    if marks[1] or marks[2] then
+        local now = tonumber(redis.call('TIME')[1])
+        if tonumber(marks[1] or 0) >= now or tonumber(marks[2] or 0) >= now then return -1 end
+    end
+end
 local records = redis.call('HGET', block, field)
 if records then
     if #records % 19 ~= 0 then return redis.error_reply('WRONGTYPE field ' .. field .. ' is none of ours') end

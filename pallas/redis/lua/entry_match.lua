@@ -1,5 +1,5 @@
 -- Gives one message to exactly one holder where an end reports no sequences: by sequence first, else by content.
--- KEYS: block (HASH), hour (HASH), aside (HASH), open (HASH), books (HASH), plain (SET)
+-- KEYS: block (HASH), hour (HASH), aside (HASH), open (HASH), books (HASH), plain (ZSET)
 -- ARGV: token, field, record, ttl, space, seq, content, second, beside, shift, tolerance, observer
 -- Returns 1 the caller holds the entry, 2 the same, and others told an equal content a second away that its worker has
 -- not observed; 'q' state token gap and 'x' content time as entry_claim; by content 't' state token, h or a for the hash
@@ -21,10 +21,6 @@
 -- tells again is known by its mark, also by a worker that was started anew and remembers nothing.
 
 local sequenced = field ~= ''
-if not sequenced and (redis.call('SADD', plain, space) == 1 or redis.call('TTL', plain) < ttl * 0.95) then
-    redis.call('EXPIRE', plain, ttl)
-end
-
 local function number(text, at)
     local a, b, c, d = text:byte(at, at + 3)
     return ((a * 256 + b) * 256 + c) * 256 + d
@@ -38,6 +34,20 @@ if beside ~= '' then lists[2] = redis.call('HGET', aside, beside) or '' end
 
 local time = number(record, 12)
 local won = 1
+
+-- Private chats (@) and notices (!) have no sequences at all: nobody asks whether their space is marked.
+if not sequenced and space:byte() ~= 64 and space:byte() ~= 33 then
+    local marked = redis.call('ZSCORE', plain, space)
+    -- By the message's own time, which is near enough to tell that there is nothing to renew.
+    if not marked or marked - time < ttl * 0.95 then
+        local now = tonumber(redis.call('TIME')[1])
+        -- More lapsed marks go than ever come at once: none stays for good.
+        local lapsed = redis.call('ZRANGE', plain, '-inf', '(' .. now, 'BYSCORE', 'LIMIT', 0, 8)
+        if #lapsed > 0 then redis.call('ZREM', plain, unpack(lapsed)) end
+        redis.call('ZADD', plain, 'GT', now + ttl, space)
+        if redis.call('TTL', plain) < tonumber(ttl) then redis.call('EXPIRE', plain, ttl) end
+    end
+end
 
 -- Most messages are the first of their content: nothing of this is built for them.
 if records ~= '' or lists[1] ~= '' or (lists[2] or '') ~= '' then
