@@ -69,7 +69,8 @@ def _repaired(frame: bytes, error: orjson.JSONDecodeError) -> Any:
         try:
             return orjson.loads(_whole_surrogates(frame))
         except orjson.JSONDecodeError as still:
-            error = still
+            # With its traceback it would hold this frame, which holds it, and all that lies on the stack below.
+            error = still.with_traceback(None)
     # The position is told, the content never.
     detail = f"at character {error.pos} of {len(frame)} bytes"
     if "depth limit" in str(error):
