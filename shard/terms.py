@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from math import inf
 
 import structlog
 
@@ -48,9 +49,11 @@ class Terms:
 class _Known:
     """What this worker found out about one of its accounts."""
 
-    __slots__ = ("plain_until", "with_seq", "without_seq")
+    __slots__ = ("plain_until", "since", "with_seq", "without_seq")
 
     def __init__(self) -> None:
+        self.since = -inf
+        """When its newest link came, in monotonic seconds."""
         self.with_seq = 0
         """Reports with a sequence before its newest link: the end behind a new link may be another one."""
         self.without_seq = 0
@@ -82,6 +85,7 @@ class TermsBook:
     def connected(self, account: Account) -> None:
         """An account has a new link: what it asks for is announced in a moment, not with the next beat."""
         self._known.setdefault(account.bot_id, _Known()).with_seq = self._roster.conducts[account.bot_id].with_seq
+        self._known[account.bot_id].since = self._clock.mono()
         self._connected.set()
 
     async def keep(self) -> None:
@@ -137,6 +141,9 @@ class TermsBook:
         known: dict[str, _Known] = {}
         for account in self._roster:
             one = known[account.bot_id] = self._known.get(account.bot_id) or _Known()
+            if self._clock.mono() - one.since < _SETTLE_S / 2:
+                # It came while this beat began; the next one, which its coming has called for, looks at it.
+                continue
             own[account.bot_id] = one.look(account, self._roster.conducts[account.bot_id], now)
         self._known = known
         return own

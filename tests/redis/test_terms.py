@@ -31,7 +31,7 @@ class Desk:
         self.roster = Roster()
         self.book = TermsBook(redis, KEYS, clock, self.roster)
 
-    def connect(self, bot_id: str, end: End = End.NAPCAT, version: str = "") -> Account:
+    def connect(self, bot_id: str, end: End = End.NAPCAT, version: str = "", *, ago_s: float = 1.0) -> Account:
         link = Link(
             _Silent(),
             1,
@@ -45,6 +45,7 @@ class Desk:
         )
         account = self.roster.join(link, self.clock.wall_s())
         self.book.connected(account)
+        self.clock.advance(ago_s)
         return account
 
     def heard(self, bot_id: str, *, with_seq: int = 0, without_seq: int = 0) -> None:
@@ -112,6 +113,22 @@ async def test_an_end_that_has_not_shown_what_it_is_asks_until_it_has(
     await one.book.beat()
     await other.book.beat()
     assert (one.contents, other.contents) == (False, False)
+
+
+async def test_an_end_that_comes_while_a_beat_is_on_is_given_the_moment_to_say_what_it_is(
+    desks: tuple[Desk, Desk, HandClock, Redis],
+) -> None:
+    one, _, clock, redis = desks
+    account = one.connect("1", ago_s=0)
+    one.connect("2", ago_s=0)
+    await one.book.beat()
+    assert not one.contents
+    assert await marked(redis) == 0
+    account.version = "4.9.0"
+    clock.advance(1)
+    await one.book.beat()
+    assert one.contents, "the other one has not said it"
+    assert await redis.execute("HGET", KEYS.terms, "1") is None
 
 
 async def test_an_end_without_sequences_asks_for_a_day_also_after_it_left(
