@@ -31,6 +31,7 @@ from pallas.tasks import Tasks
 _log = structlog.get_logger()
 _FEW_TOKENS = 1024
 _WON, _WON_BESIDE = 1, 2
+_NOTHING_RAN = frozenset({"NOSCRIPT", "TRYAGAIN"})
 
 
 class Claims:
@@ -66,21 +67,47 @@ class Claims:
         """Ends of messages that Redis has not confirmed yet."""
         return len(self._endings)
 
-    async def take(self, claim: Claim, body: Callable[[], bytes], patience_s: float) -> Verdict:
+    def ask(self, claim: Claim, body: Callable[[], bytes], then: Callable[[Any], None]) -> None:
+        """Ask once and return; `then` gets Redis' answer (see `verdict`), or None where nothing was asked or ran."""
+        if claim.seq is None and claim.body is None:
+            claim.body = body()
+        try:
+            self._refresh(claim)
+        except LeaseLost:
+            then(None)
+        else:
+            self._redis.ask(self._attempt(claim)[1], then)
+
+    @staticmethod
+    def verdict(claim: Claim, answer: Any) -> Verdict | None:
+        """What a first answer says; None where `take` must go on with it."""
+        if answer == _WON:
+            return Verdict.WON
+        if type(answer) is bytes and not claim.former:
+            claim.lost(answer)
+            return Verdict.LOST
+        return None
+
+    async def take(self, claim: Claim, body: Callable[[], bytes], patience_s: float, *, answer: Any = None) -> Verdict:
         """Ask until Redis has decided, for `patience_s` at most.
 
-        `body` is called only where contents must be compared.
+        `body` is called only where contents must be compared. `answer` is what `ask` was given already.
         """
         if claim.seq is None and claim.body is None:
             claim.body = body()
+        if isinstance(answer, ReplyError) and answer.code in _NOTHING_RAN:
+            answer = None
         pause = 0.0
         limit = self._loop.time() + patience_s
         redis = self._redis
         while True:
             try:
-                self._refresh(claim)
-                # Not in a coroutine of its own: the loop would step through it for each message.
-                reply = await redis.run(*self._attempt(claim))
+                if answer is None:
+                    self._refresh(claim)
+                    answer = await redis.run(*self._attempt(claim))
+                elif isinstance(answer, RedisError):
+                    raise answer
+                reply, answer = answer, None
             except LeaseLost:
                 try:
                     async with asyncio.timeout_at(limit):
@@ -89,6 +116,7 @@ class Claims:
                     return Verdict.UNKNOWN
                 continue
             except RedisError as error:
+                answer = None
                 self._undecided(error)
                 if self._loop.time() > limit:
                     # It may be ours without our knowing: then it ends here as well.

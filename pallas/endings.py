@@ -196,7 +196,8 @@ class Endings:
         return future.cancelled() or error is not None
 
     async def _tell_again(self) -> None:
-        self._tell_each([token for token in self._open if token not in self._asked])
+        on_their_way = self._asked.union(self._queued)
+        self._tell_each([token for token in self._open if token not in on_their_way])
 
     def _tell_each(self, tokens: list[bytes]) -> None:
         """Tell ends again, each on its own: one that is refused must not hold back the others."""

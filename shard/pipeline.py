@@ -2,14 +2,14 @@
 
 At the door nothing is awaited: a report is refused, recognised as a copy or ignored in the turn it was read in. What
 is left is one message, new to this worker: it is claimed (one round trip to Redis), and the winner's handler runs. Each
-step says *go on* (None) or *stop*, and every stop is counted, so that the books balance.
+step says *go on* (None), *stop* or *wait*, and every stop is counted, so that the books balance. Who waits has no task:
+Redis' replies and the ends of handlers come in batches, and each goes on with its report where the way was left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -21,12 +21,14 @@ from pallas.failure import describe
 from pallas.faults import Faults, Point
 from pallas.identity import is_stale
 from pallas.levels import Level, People
-from pallas.model import Lane, Message, Notice, Outcome, Reason
+from pallas.model import Lane, Message, Notice, Reason
 from pallas.onebot.link import CHANNEL_BROKE
+from shard import stops
 from shard.actions import Calls, RunActions
 from shard.matching import Standing, Table
 from shard.notices import NoticeTable
 from shard.report import MessageReport, NoticeReport, Report
+from shard.stops import Column, Step, Stop, Wait
 
 if TYPE_CHECKING:
     from pallas.app import App
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from shard.roster import Account
     from shard.runner import Runner
     from shard.standby import Standby
+    from shard.turns import Turn
 
 _log = structlog.get_logger()
 _MOST_RETURNS = 5
@@ -47,50 +50,7 @@ _IN_TURN_S = 0.3
 """So long a message waits for those before it in its group: as long as a claim that is answered at all."""
 _LATEST_S = 2**32 - 1
 """Claims keep times in 32 bits; an end that reports a later one is wrong, but still the same for all its reports."""
-
-
-class Column(Enum):
-    """In which column of the books a stop is entered; what is released has not ended, somebody may still take it."""
-
-    REFUSED = "refused"
-    COPY = "copy"
-    IGNORED = "ignored"
-    ENDED = "ended"
-    RELEASED = "released"
-
-
-@dataclass(slots=True, frozen=True)
-class Stop:
-    """Why a report goes no further; `outcome` says how the message ended where it was this worker's."""
-
-    column: Column
-    reason: Reason
-    outcome: Outcome = Outcome.HANDLED
-
-
-OWN_MESSAGE = Stop(Column.REFUSED, Reason.OWN_MESSAGE)
-FLEET_SENDER = Stop(Column.REFUSED, Reason.FLEET_SENDER)
-STALE = Stop(Column.REFUSED, Reason.STALE)
-DRAINING = Stop(Column.REFUSED, Reason.DRAINING)
-OVERLOAD = Stop(Column.REFUSED, Reason.OVERLOAD)
-REDIS_UNAVAILABLE = Stop(Column.REFUSED, Reason.REDIS_UNAVAILABLE)
-REPLAY = Stop(Column.COPY, Reason.REPLAY)
-SAME_WORKER = Stop(Column.COPY, Reason.SAME_WORKER)
-OTHER_SHARD = Stop(Column.COPY, Reason.OTHER_SHARD)
-NO_HANDLER = Stop(Column.IGNORED, Reason.NO_HANDLER)
-HANDLED = Stop(Column.ENDED, Reason.OK)
-NOT_PERMITTED = Stop(Column.ENDED, Reason.NOT_PERMITTED, Outcome.DROPPED)
-HANDLER_ERROR = Stop(Column.ENDED, Reason.HANDLER_ERROR, Outcome.DROPPED)
-HANDLER_TIMEOUT = Stop(Column.ENDED, Reason.HANDLER_TIMEOUT, Outcome.DROPPED)
-SHUTDOWN = Stop(Column.ENDED, Reason.SHUTDOWN, Outcome.DROPPED)
-GIVEN_UP = Stop(Column.RELEASED, Reason.LEASE_LOST)
-NO_LINK = Stop(Column.RELEASED, Reason.NO_LINK)
-HANDED_BACK = Stop(Column.RELEASED, Reason.SHUTDOWN)
-TOO_LATE = Stop(Column.ENDED, Reason.STALE, Outcome.DROPPED)
-LEASE_LOST = Stop(Column.ENDED, Reason.LEASE_LOST, Outcome.DROPPED)
-SENT_UNKNOWN = Stop(Column.ENDED, Reason.SENT_UNKNOWN, Outcome.DEAD)
-
-_ENDS = {Reason.OK: HANDLED, Reason.HANDLER_TIMEOUT: HANDLER_TIMEOUT, Reason.SHUTDOWN: SHUTDOWN}
+_ENDS = {Reason.OK: stops.HANDLED, Reason.HANDLER_TIMEOUT: stops.HANDLER_TIMEOUT, Reason.SHUTDOWN: stops.SHUTDOWN}
 """How a run that raised nothing ends its message."""
 
 
@@ -145,6 +105,8 @@ class Pipeline:
         self._lanes = (self._permitted, self._handled)
         self._way = (self._claimed, *self._lanes)
         self.draining = False
+        self.is_over = False
+        """Nothing is asked again: the worker has stopped."""
 
     def message(self, account: Account, message: Message) -> None:
         """Take one report of a message in; returns before anything is awaited."""
@@ -169,7 +131,7 @@ class Pipeline:
         self._meters.pending += 1
         if self._faults is not None:
             self._faults.hit(Point.MATCHED)
-        self._tasks.start(self._carry(report, self._way), "message")
+        self._go(report, self._way, self._stop)
 
     def take_up(self, report: Report, claim: Claim) -> None:
         """Go on with a message that another held until now: from its lane on, for all before was decided."""
@@ -179,9 +141,9 @@ class Pipeline:
             self._stop(report, report.ending)
         elif not self._patience(report):
             # Taken in time, heard of too late: nobody expects an answer any more.
-            self._stop(report, TOO_LATE)
+            self._stop(report, stops.TOO_LATE)
         else:
-            self._tasks.start(self._carry(report, self._lanes), "message")
+            self._go(report, self._lanes, self._stop)
 
     def may_answer(self, report: Report) -> bool | None:
         """Whether an account of this worker can speak for the message; None where it is too late for an answer."""
@@ -192,11 +154,18 @@ class Pipeline:
     def _can_speak(self, report: Report) -> bool:
         return any(self._calls.speaks(bot_id) for bot_id in report.observers())
 
-    async def _carry(self, report: Report, way: tuple[Callable[[Any], Awaitable[Stop | None]], ...]) -> None:
-        for step in way:
-            stop = await step(report)
-            if stop is not None:
-                self._stop(report, stop)
+    @classmethod
+    def _go(cls, report: Report, way: tuple[Step, ...], over: Callable[[Any, Stop], None]) -> None:
+        report.way, report.over = iter(way), over
+        cls._go_on(report)
+
+    @staticmethod
+    def _go_on(report: Report) -> None:
+        for step in report.way:
+            said = step(report)
+            if said is not None:
+                if isinstance(said, Stop):
+                    report.over(report, said)
                 return
 
     def _stop(self, report: Report, stop: Stop) -> None:
@@ -205,17 +174,17 @@ class Pipeline:
             self._enter(stop)
         elif stop.column is Column.ENDED and self._claims.may_end(claim):
             self._enter(stop)
-            if stop is SENT_UNKNOWN:
+            if stop is stops.SENT_UNKNOWN:
                 self._claims.unknown(claim, at=self._clock.wall_s(), **report.fields())
             else:
                 self._claims.end(claim, stop.outcome, stop.reason)
         else:
             # A run that did nothing others can see, under an epoch that lapsed: it counts if nobody took the message.
             report.ending = stop if stop.column is Column.ENDED else None
-            self._enter(GIVEN_UP if report.ending is not None else stop)
+            self._enter(stops.GIVEN_UP if report.ending is not None else stop)
             report.claim = None
             self._claims.release(claim)
-            report.returns += stop is NO_LINK
+            report.returns += stop is stops.NO_LINK
             if report.returns <= _MOST_RETURNS:
                 self.standby.keep(report, claim)
 
@@ -239,24 +208,24 @@ class Pipeline:
 
     def _room(self, _: Report) -> Stop | None:
         if self.draining:
-            return DRAINING
-        return None if self.has_room() else OVERLOAD
+            return stops.DRAINING
+        return None if self.has_room() else stops.OVERLOAD
 
     def _from_us(self, report: MessageReport) -> Stop | None:
         message = report.message
         if message.self_sent:
-            return OWN_MESSAGE
-        return FLEET_SENDER if message.user_id in self._fleet else None
+            return stops.OWN_MESSAGE
+        return stops.FLEET_SENDER if message.user_id in self._fleet else None
 
     def _too_old(self, report: MessageReport) -> Stop | None:
         message, now = report.message, self._clock.wall_s()
         if not 0 < message.time_s <= _LATEST_S:
             message.time_s = _LATEST_S if message.time_s else int(now)
-        return STALE if is_stale(message.time_s, now, self._stale_s) else None
+        return stops.STALE if is_stale(message.time_s, now, self._stale_s) else None
 
     def _seen_here(self, report: MessageReport) -> Stop | None:
         report.standing, report.entry = self._table.observe(report.message, report.space(), report.arrived)
-        return REPLAY if report.standing is Standing.AGAIN else None
+        return stops.REPLAY if report.standing is Standing.AGAIN else None
 
     def _wanted(self, report: MessageReport) -> Stop | None:
         entry = report.entry
@@ -266,21 +235,21 @@ class Pipeline:
         if report.standing is Standing.ANOTHER:
             if route is not None and route.lane is Lane.FANOUT:
                 report.route = route
-                self._tasks.start(self._answer_too(report), "fanout")
-            return SAME_WORKER
+                self._answer_too(report)
+            return stops.SAME_WORKER
         if route is None:
-            return NO_HANDLER if report.standing is Standing.NEW else SAME_WORKER
+            return stops.NO_HANDLER if report.standing is Standing.NEW else stops.SAME_WORKER
         report.route = route
         report.turn = entry.group.next_turn()
         return None
 
     def _notice_too_old(self, report: NoticeReport) -> Stop | None:
-        return STALE if is_stale(report.time_s, self._clock.wall_s(), self._notice_stale_s) else None
+        return stops.STALE if is_stale(report.time_s, self._clock.wall_s(), self._notice_stale_s) else None
 
     def _notice_wanted(self, report: NoticeReport) -> Stop | None:
         route = self._app.route_notice(report.notice)
         if route is None:
-            return NO_HANDLER
+            return stops.NO_HANDLER
         report.route = route
         return None
 
@@ -290,18 +259,33 @@ class Pipeline:
             report.notice.bot_id, space, report.body(), report.time_s, report.arrived
         )
         if standing is not Standing.NEW:
-            return REPLAY if standing is Standing.AGAIN else SAME_WORKER
+            return stops.REPLAY if standing is Standing.AGAIN else stops.SAME_WORKER
         report.bucket = self._keys.bucket(space)
         return None
 
-    async def _claimed(self, report: Report) -> Stop | None:
+    def _claimed(self, report: Report) -> Wait:
         claim = report.attempt()
         if self._faults is not None:
             self._faults.hit(Point.CLAIMING)
+        self._claims.ask(claim, report.body, partial(self._answered, report, claim))
+        return Wait.FOR_REDIS
+
+    def _answered(self, report: Report, claim: Claim, answer: Any) -> None:
+        verdict = self._claims.verdict(claim, answer)
+        if verdict is not None:
+            self._meters.pending -= 1
+            self._decided(report, claim, verdict)
+        elif not self.is_over:
+            self._tasks.start(self._ask_on(report, claim, answer), "message")
+
+    async def _ask_on(self, report: Report, claim: Claim, answer: Any) -> None:
         try:
-            verdict = await self._claims.take(claim, report.body, self._patience(report))
+            verdict = await self._claims.take(claim, report.body, self._patience(report), answer=answer)
         finally:
             self._meters.pending -= 1
+        self._decided(report, claim, verdict)
+
+    def _decided(self, report: Report, claim: Claim, verdict: Verdict) -> None:
         if claim.gap_s is not None and isinstance(report, MessageReport) and report.standing is Standing.NEW:
             self._table.compared(report.message, claim.gap_s, is_one=verdict is Verdict.LOST)
         turn = report.turn
@@ -310,30 +294,36 @@ class Pipeline:
             report.claim = claim
             if self._faults is not None:
                 self._faults.hit(Point.CLAIMED)
-            if turn is not None:
-                await turn.come(_IN_TURN_S)
-                turn.over(started=True)
-            return None
+            if turn is None:
+                self._go_on(report)
+            else:
+                turn.come(_IN_TURN_S, partial(self._in_turn, report, turn))
+            return
         if turn is not None:
             turn.over(started=False)
         if verdict is Verdict.UNKNOWN:
-            return REDIS_UNAVAILABLE
+            report.over(report, stops.REDIS_UNAVAILABLE)
+            return
+        report.over(report, stops.SAME_WORKER if report.standing is not Standing.NEW else stops.OTHER_SHARD)
         if report.route.lane is Lane.FANOUT:
-            self._tasks.start(self._answer_too(report), "fanout")
+            self._answer_too(report)
         elif report.standing is Standing.NEW:
             self.standby.keep(report, claim)
-        return SAME_WORKER if report.standing is not Standing.NEW else OTHER_SHARD
+
+    def _in_turn(self, report: Report, turn: Turn) -> None:
+        self._go_on(report)
+        turn.over(started=True)
 
     def _patience(self, report: Report) -> float:
         """Seconds until the report is too old to be answered."""
         limit = self._stale_s if isinstance(report, MessageReport) else self._notice_stale_s
         return max(0.0, min(limit, report.said_at + limit - self._clock.wall_s()))
 
-    async def _permitted(self, report: Report) -> Stop | None:
+    def _permitted(self, report: Report) -> Stop | None:
         needed = report.route.handler.level
-        return None if needed is Level.EVERYONE or report.level(self._people) >= needed else NOT_PERMITTED
+        return None if needed is Level.EVERYONE or report.level(self._people) >= needed else stops.NOT_PERMITTED
 
-    async def _handled(self, report: Report) -> Stop:
+    def _handled(self, report: Report) -> Wait:
         handler = report.route.handler
         # A fan-out run speaks for its own account alone.
         observers = () if report.route.lane is Lane.FANOUT else report.observers()
@@ -341,39 +331,45 @@ class Pipeline:
         self._meters.to_handler.observe(self._clock.mono() - report.arrived)
         if self._faults is not None:
             self._faults.hit(Point.RUNNING)
-        try:
-            reason = await self._runner.run(handler, report.context(actions))
-        except Exception as error:
-            return self._failed(report, actions, error)
-        finally:
-            actions.end()
+        self._runner.start(handler, report.context(actions), partial(self._ran, report, actions))
+        return Wait.FOR_HANDLER
+
+    def _ran(self, report: Report, actions: RunActions, reason: Reason, error: Exception | None) -> None:
+        actions.end()
+        if error is None:
+            report.over(report, self._ended(report, actions, reason))
+        else:
+            report.over(report, self._failed(report, actions, error))
+
+    def _ended(self, report: Report, actions: RunActions, reason: Reason) -> Stop:
         if self._is_unbegun(report):
             if actions.was_fenced:
                 # The handler took the refusal for an answer; nobody has been answered.
-                return GIVEN_UP
+                return stops.GIVEN_UP
             if actions.unsent is not None and self._may_go_back(report, actions.unsent):
-                return NO_LINK
+                return stops.NO_LINK
             if reason is Reason.SHUTDOWN and not self._is_alone():
-                return HANDED_BACK
+                return stops.HANDED_BACK
         if reason is not Reason.OK:
-            _log.error("handler.cut_off", **report.fields(), source=handler.source, reason=reason.value)
+            source = report.route.handler.source
+            _log.error("handler.cut_off", **report.fields(), source=source, reason=reason.value)
         # Also where the handler caught the error and went on: what may have been sent must stay visible.
-        return SENT_UNKNOWN if actions.in_doubt else _ENDS[reason]
+        return stops.SENT_UNKNOWN if actions.in_doubt else _ENDS[reason]
 
     def _failed(self, report: Report, actions: RunActions, error: Exception) -> Stop:
         if self._is_unbegun(report):
             # Nobody outside has seen anything of this run: whoever else saw the message may still answer it.
             if isinstance(error, LeaseLost):
-                return GIVEN_UP
+                return stops.GIVEN_UP
             if isinstance(error, NotSent) and self._may_go_back(report, error):
-                return NO_LINK
+                return stops.NO_LINK
         if isinstance(error, LeaseLost):
-            return SENT_UNKNOWN if actions.in_doubt else LEASE_LOST
+            return stops.SENT_UNKNOWN if actions.in_doubt else stops.LEASE_LOST
         # The author's mistake is an outcome; it must not end anything but this run.
         # Its words may be what a person wrote: only its kind and its place are told.
         event = "send.unknown" if isinstance(error, SendUnknown) and actions.in_doubt else "handler.failed"
         _log.error(event, **report.fields(), source=report.route.handler.source, **describe(error))
-        return SENT_UNKNOWN if actions.in_doubt else HANDLER_ERROR
+        return stops.SENT_UNKNOWN if actions.in_doubt else stops.HANDLER_ERROR
 
     def _may_go_back(self, report: Report, error: NotSent) -> bool:
         """Whether the message is better off with whoever else saw it: no link of ours carried anything of it."""
@@ -383,8 +379,11 @@ class Pipeline:
     def _is_unbegun(report: Report) -> bool:
         return report.claim is not None and not report.claim.begun
 
-    async def _answer_too(self, report: Report) -> None:
+    def _answer_too(self, report: Report) -> None:
         """A fan-out handler runs for every account; the message's outcome is the claim holder's."""
-        if await self._permitted(report) is None and await self._handled(report) is SENT_UNKNOWN:
+        self._go(report, self._lanes, self._answered_too)
+
+    def _answered_too(self, _: Report, stop: Stop) -> None:
+        if stop is stops.SENT_UNKNOWN:
             # No outcome of the message's: that has one already. Kept apart, so that the books still balance.
             self._meters.events["fanout_unknown"] += 1

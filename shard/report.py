@@ -6,9 +6,9 @@ What differs between the two is here: the space and the digest they are matched 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from secrets import token_hex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pallas.claim import Claim
 from pallas.context import Context, EventContext, NoticeContext
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pallas.context import Actions
     from pallas.handler import Route
     from pallas.keys import Bucket
-    from shard.pipeline import Stop
     from shard.roster import Account
+    from shard.stops import Step, Stop
     from shard.turns import Turn
 
 _CONTENTS_S = 60.0
@@ -36,13 +36,17 @@ NOTICE_CLOCKS_S = 10
 class Report(ABC):
     """What the steps of the pipeline pass on; `arrived` is monotonic seconds."""
 
-    __slots__ = ("account", "arrived", "claim", "ending", "returns", "route", "standing", "turn")
+    __slots__ = ("account", "arrived", "claim", "ending", "over", "returns", "route", "standing", "turn", "way")
 
     def __init__(self, account: Account, arrived: float) -> None:
         self.account = account
         self.arrived = arrived
         self.standing = Standing.NEW
         self.route: Route
+        self.way: Iterator[Step]
+        """The steps that are left."""
+        self.over: Callable[[Any, Stop], None]
+        """Who is told where the way ends."""
         self.claim: Claim | None = None
         self.turn: Turn | None = None
         """Its place in the order of its group; None where there is no order to keep."""

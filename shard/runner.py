@@ -32,18 +32,22 @@ THREADS = 16
 """Plain `def` handlers that run at once; further ones wait for a thread within their time limit."""
 
 
+Then = Callable[[Reason, Exception | None], None]
+"""Who is told of the end of a run, once, on the sockets' loop: `ok` with what the handler raised or None,
+`handler_timeout`, or `shutdown` where the worker did not wait for it."""
+
+
 class Run:
-    """One run of a handler. `result` is set on the socket's loop: None, or the error that ended it."""
+    """One run of a handler."""
 
-    __slots__ = ("context", "due", "expired", "handler", "result", "task")
+    __slots__ = ("context", "due", "handler", "task", "then")
 
-    def __init__(self, handler: Handler, context: EventContext, due: float, result: asyncio.Future[Any]) -> None:
+    def __init__(self, handler: Handler, context: EventContext, due: float, then: Then) -> None:
         self.handler = handler
         self.context = context
         self.due = due
-        self.result = result
+        self.then = then
         self.task: asyncio.Task[None] | None = None
-        self.expired = False
 
 
 class Runner:
@@ -57,7 +61,7 @@ class Runner:
         self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="handler")
         self._thread = threading.Thread(target=self._serve, name="handlers", daemon=True)
         self._coming: deque[Run] = deque()
-        self._going: deque[tuple[Run, BaseException | None]] = deque()
+        self._going: deque[tuple[Run, Exception | asyncio.CancelledError | None]] = deque()
         self._told_handlers = False
         self._told_sockets = False
         self._stopping = False
@@ -73,34 +77,34 @@ class Runner:
     def __len__(self) -> int:
         return len(self._running)
 
-    async def run(self, handler: Handler, context: EventContext) -> Reason:
-        """Run a handler to its end: `ok`, `handler_timeout`, or `shutdown` where the worker did not wait for it.
-
-        What the handler raises is raised here, for the caller to classify.
-        """
+    def start(self, handler: Handler, context: EventContext, then: Then) -> None:
+        """Hand a handler over; `then` is told how it ended."""
         if self._stopping:
-            return Reason.SHUTDOWN
-        result: asyncio.Future[Any] = self._sockets.create_future()
-        run = Run(handler, context, time.monotonic() + (handler.timeout_s or self._timeout_s), result)
+            then(Reason.SHUTDOWN, None)
+            return
+        run = Run(handler, context, time.monotonic() + (handler.timeout_s or self._timeout_s), then)
         self._running[run] = None
         self._coming.append(run)
         if not self._told_handlers:
             # One wake-up for all that this turn hands over: each is a system call and a change of threads.
             self._told_handlers = True
             self._sockets.call_soon(self._handlers.call_soon_threadsafe, self._take_up)
-        try:
-            await result
-        except asyncio.CancelledError:
-            if not run.expired:
-                self._cancel(run)
-                raise
-            return Reason.SHUTDOWN if self._stopping else Reason.HANDLER_TIMEOUT
-        finally:
-            self._running.pop(run, None)
-        return Reason.OK
 
-    def _cancel(self, run: Run) -> None:
+    def _cut_off(self, run: Run, reason: Reason) -> None:
         self._handlers.call_soon_threadsafe(lambda: run.task and run.task.cancel())
+        # The handler may not yield for a while; the message's outcome does not wait for it.
+        self._ended(run, reason, None)
+
+    def _ended(self, run: Run, reason: Reason, error: Exception | None) -> None:
+        if run not in self._running:
+            # It was cut off before.
+            return
+        del self._running[run]
+        try:
+            run.then(reason, error)
+        except Exception as fault:
+            # A fault of ours in one caller must not cost the others their results.
+            _log.error("run.failed", **describe(fault))
 
     def watch(self) -> None:
         """Cancel runs past their limit and measure how late the handler loop is; called about once a second."""
@@ -108,12 +112,8 @@ class Runner:
             return
         now = time.monotonic()
         for run in list(self._running):
-            if run.due <= now and not run.expired:
-                run.expired = True
-                self._cancel(run)
-                # The handler may not yield for a while; the message's outcome does not wait for it.
-                if not run.result.done():
-                    run.result.cancel()
+            if run.due <= now:
+                self._cut_off(run, Reason.HANDLER_TIMEOUT)
         self._meters.running = len(self._running)
         if self._heard < self._asked:
             self._meters.handler_lag_s = now - self._asked
@@ -147,7 +147,7 @@ class Runner:
             run.task = self._handlers.create_task(self._one(run))
 
     async def _one(self, run: Run) -> None:
-        error: BaseException | None = None
+        error: Exception | asyncio.CancelledError | None = None
         try:
             await run.handler.run(run.context, self._executor)
         except asyncio.CancelledError as cancelled:
@@ -179,24 +179,16 @@ class Runner:
         self._told_sockets = False
         while self._going:
             run, error = self._going.popleft()
-            if run.result.done():
-                continue
-            if error is None:
-                run.result.set_result(None)
-            elif isinstance(error, asyncio.CancelledError):
+            if isinstance(error, asyncio.CancelledError):
                 # Nobody of ours asked for it: the handler was cancelled by something it started itself.
-                run.result.set_exception(AppError(f"{run.handler!r} was cancelled from within"))
-            else:
-                run.result.set_exception(error)
+                error = AppError(f"{run.handler!r} was cancelled from within")
+            self._ended(run, Reason.OK, error)
 
     async def stop(self) -> None:
         """Cancel what still runs and end the thread; a handler that does not yield is left behind with it."""
         self._stopping = True
         for run in list(self._running):
-            run.expired = True
-            self._cancel(run)
-            if not run.result.done():
-                run.result.cancel()
+            self._cut_off(run, Reason.SHUTDOWN)
         self._handlers.call_soon_threadsafe(self._wind_down)
         await asyncio.to_thread(self._thread.join, 2.0)
         if self._thread.is_alive():

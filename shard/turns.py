@@ -7,31 +7,33 @@ those before it, but never longer than a claim may take: order is worth a moment
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 
 class Turn:
     """One message's place in the order of its group."""
 
-    __slots__ = ("before", "is_over", "waiter")
+    __slots__ = ("_limit", "_then", "before", "behind", "is_over")
 
     def __init__(self, before: Turn | None) -> None:
         self.before = before
+        self.behind: Turn | None = None
+        """Who waits for this one."""
         self.is_over = False
-        self.waiter: asyncio.Future[None] | None = None
+        self._then: Callable[[], None] | None = None
+        self._limit: asyncio.TimerHandle | None = None
 
-    async def come(self, limit_s: float) -> None:
-        """Wait until all that came before have started or are somebody else's, for `limit_s` seconds at most."""
+    def come(self, limit_s: float, then: Callable[[], None]) -> None:
+        """Call `then` once all that came before have started or are another's; after `limit_s` seconds in any case."""
         before = self._earlier()
         if before is None:
+            then()
             return
-        try:
-            async with asyncio.timeout(limit_s):
-                while before is not None:
-                    before.waiter = asyncio.get_running_loop().create_future()
-                    await before.waiter
-                    before = self._earlier()
-        except TimeoutError:
-            self.before = None
+        self._then = then
+        if before._then is None:  # noqa: SLF001  (the same class)
+            # Else the limit of that one comes first.
+            self._limit = asyncio.get_running_loop().call_later(limit_s, self._come)
+        before.behind = self
 
     def over(self, *, started: bool) -> None:
         """The message has started or, where it has not, is out of the order for another reason."""
@@ -42,8 +44,25 @@ class Turn:
         else:
             # Also where this worker wins nothing here for long, no chain of them may grow.
             self._earlier()
-        if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_result(None)
+        behind, self.behind = self.behind, None
+        if behind is not None:
+            # Not at once: a long row of them would be a stack as deep.
+            asyncio.get_running_loop().call_soon(behind._look)  # noqa: SLF001  (the same class)
+
+    def _look(self) -> None:
+        before = self._earlier()
+        if before is None:
+            self._come()
+        elif self._then is not None:
+            before.behind = self
+
+    def _come(self) -> None:
+        then, self._then = self._then, None
+        if then is not None:
+            if self._limit is not None:
+                self._limit.cancel()
+            self.before = None
+            then()
 
     def _earlier(self) -> Turn | None:
         """The nearest message before this one that is still undecided."""

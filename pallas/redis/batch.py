@@ -10,15 +10,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic
 from typing import Any, Protocol
 
-from pallas.errors import RedisUnavailable, ReplyUnknown
+import structlog
+
+from pallas.errors import RedisUnavailable, ReplyError, ReplyUnknown
+from pallas.failure import describe
 from pallas.tasks import Tasks
 
+_log = structlog.get_logger()
 _SMALLEST_SHARE = 32
 Command = tuple[bytes | str | int, ...]
+Then = Callable[[Any], None]
+"""Who waits for a reply: called once, with a raw RESP2 reply or a `pallas.errors.RedisError`."""
 
 
 class Transport(Protocol):
@@ -34,7 +41,7 @@ class Transport(Protocol):
 class _Batch:
     __slots__ = ("commands", "late", "waiting")
 
-    def __init__(self, commands: list[Command], waiting: list[asyncio.Future[Any]]) -> None:
+    def __init__(self, commands: list[Command], waiting: list[Then]) -> None:
         self.commands = commands
         self.waiting = waiting
         self.late: asyncio.TimerHandle | None = None
@@ -53,7 +60,7 @@ class Batcher:
         self._late_s = late_s
         self._max_batch = max_batch
         self._commands: list[Command] = []
-        self._waiting: list[asyncio.Future[Any]] = []
+        self._waiting: list[Then] = []
         self._flush_due = False
         self._is_closed = False
         self._aged = 0
@@ -64,12 +71,16 @@ class Batcher:
     def submit(self, command: Command) -> asyncio.Future[Any]:
         """Queue a command; the future gives its raw RESP2 reply, or raises a `pallas.errors.RedisError`."""
         future: asyncio.Future[Any] = self._loop.create_future()
+        self.ask(command, partial(_resolve, future))
+        return future
+
+    def ask(self, command: Command, then: Then) -> None:
+        """Queue a command; `then` is called with its reply or error in the turn that brings it, without a task."""
         self._commands.append(command)
-        self._waiting.append(future)
+        self._waiting.append(then)
         if not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._flush)
-        return future
 
     def _flush(self) -> None:
         self._flush_due = False
@@ -113,12 +124,7 @@ class Batcher:
             raise
         else:
             self.last_reply = monotonic()
-            for future, reply in zip(batch.waiting, replies, strict=True):
-                if not future.done():
-                    if isinstance(reply, Exception):
-                        future.set_exception(reply)
-                    else:
-                        future.set_result(reply)
+            self._tell(batch, replies)
         finally:
             if batch.late is not None:
                 batch.late.cancel()
@@ -130,13 +136,19 @@ class Batcher:
     def _give_up(self, batch: _Batch) -> None:
         self._fail(batch, ReplyUnknown(f"no reply from Redis within {self._late_s * 1000:.0f} ms"))
 
+    def _fail(self, batch: _Batch, error: Exception) -> None:
+        self._tell(batch, [error] * len(batch.waiting))
+
     @staticmethod
-    def _fail(batch: _Batch, error: Exception) -> None:
-        for future in batch.waiting:
-            if not future.done():
-                future.set_exception(error)
-                # A caller that was cancelled meanwhile never looks; its silence is not an error of ours.
-                future.exception()
+    def _tell(batch: _Batch, replies: Sequence[Any]) -> None:
+        # Told once: to whom a reply was late it does not come again.
+        waiting, batch.waiting = batch.waiting, []
+        for then, reply in zip(waiting, replies, strict=bool(waiting)):
+            try:
+                then(reply)
+            except Exception as error:
+                # A fault of ours in one caller must not cost its neighbours their replies.
+                _log.error("reply.failed", **describe(error))
 
     async def close(self) -> None:
         """Drop every connection; commands still queued, and later ones, fail as not sent."""
@@ -146,3 +158,15 @@ class Batcher:
         self._give_up_queued(len(self._commands), "the Redis client is closed")
         for transport in self._transports:
             await transport.close()
+
+
+def _resolve(future: asyncio.Future[Any], reply: Any) -> None:
+    if future.done():
+        return
+    if not isinstance(reply, Exception):
+        future.set_result(reply)
+        return
+    future.set_exception(reply)
+    if not isinstance(reply, ReplyError):
+        # A caller that was cancelled meanwhile never looks; its silence is not an error of ours.
+        future.exception()

@@ -20,7 +20,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from pallas.errors import RedisRefused, RedisUnavailable, ReplyError, ReplyUnknown, SettingsError
-from pallas.redis.batch import Batcher, Command, Transport
+from pallas.redis.batch import Batcher, Command, Then, Transport
 from pallas.redis.cluster import ClusterTransport, keys_of
 from pallas.redis.scripts import Script
 from pallas.redis.sentinel import primary_connections
@@ -72,6 +72,13 @@ class Redis:
     def submit(self, *command: bytes | str | int) -> asyncio.Future[Any]:
         """Queue one command for this loop turn's write. The future raises `pallas.errors.RedisError`."""
         return self._batcher.submit(command)
+
+    def ask(self, command: Command, then: Then) -> None:
+        """As `submit`, for the hot path: no future and no task; `then` is called with the reply or the RedisError.
+
+        Nothing is asked again here: a script that the server has lost is an error like any other.
+        """
+        self._batcher.ask(command, then)
 
     async def execute(self, *command: bytes | str | int) -> Any:
         """Run one command. Raises RedisUnavailable, ReplyUnknown or ReplyError."""

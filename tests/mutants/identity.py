@@ -38,8 +38,8 @@ MUTANTS = (
     Mutant(
         "a copy that brings a sequence is called ignored",
         "shard/pipeline.py",
-        "return NO_HANDLER if report.standing is Standing.NEW else SAME_WORKER",
-        "return NO_HANDLER",
+        "return stops.NO_HANDLER if report.standing is Standing.NEW else stops.SAME_WORKER",
+        "return stops.NO_HANDLER",
         "tests/redis/test_replays.py::test_a_first_copy_with_a_sequence_is_counted_as_a_copy",
     ),
     Mutant(

@@ -60,15 +60,15 @@ MUTANTS = (
     Mutant(
         "handlers start as Redis answers",
         "shard/pipeline.py",
-        "                await turn.come(_IN_TURN_S)\n",
-        "",
+        "turn.come(_IN_TURN_S, partial(self._in_turn, report, turn))",
+        "self._in_turn(report, turn)",
         f"{_REDIS}/test_group_order.py::test_a_burst_is_handled_in_the_order_of_its_arrival",
     ),
     Mutant(
         "an undecided message holds up its group for good",
         "shard/turns.py",
-        "            async with asyncio.timeout(limit_s):\n",
-        "            async with asyncio.timeout(limit_s * 1000):\n",
+        "call_later(limit_s, self._come)",
+        "call_later(limit_s * 1000, self._come)",
         "tests/unit/test_turns.py::test_a_message_that_nobody_decides_holds_up_those_behind_it_for_the_limit_only",
     ),
     Mutant(
@@ -130,7 +130,7 @@ MUTANTS = (
     Mutant(
         "a lapse counts as a dead link",
         "shard/pipeline.py",
-        "            report.returns += stop is NO_LINK\n",
+        "            report.returns += stop is stops.NO_LINK\n",
         "            report.returns += 1\n",
         f"{_REDIS}/test_take_over.py::test_a_lease_that_lapses_again_and_again_costs_no_message",
     ),

@@ -49,7 +49,7 @@ MUTANTS = (
         "shard/pipeline.py",
         "            report.claim = claim\n            if self._faults is not None:\n"
         "                self._faults.hit(Point.CLAIMED)\n",
-        "            report.claim = claim\n            self._claims.end(claim, Outcome.HANDLED, Reason.OK)\n",
+        "            report.claim = claim\n            self._claims.end(claim, stops.HANDLED.outcome, Reason.OK)\n",
         f"{_REDIS}/test_take_over.py::test_a_message_whose_holder_dies_before_the_effect_is_answered_by_another_worker",
     ),
     Mutant(
@@ -83,8 +83,8 @@ MUTANTS = (
     Mutant(
         "an unknown send is called an error",
         "shard/pipeline.py",
-        "        return SENT_UNKNOWN if actions.in_doubt else HANDLER_ERROR",
-        "        return HANDLER_ERROR",
+        "        return stops.SENT_UNKNOWN if actions.in_doubt else stops.HANDLER_ERROR",
+        "        return stops.HANDLER_ERROR",
         f"{_REDIS}/test_take_over.py::test_a_send_without_an_answer_is_listed_with_account_and_handler",
     ),
     Mutant(

@@ -57,13 +57,28 @@ async def running(timeout_s: float = 5.0) -> AsyncIterator[Runner]:
         await runner.stop()
 
 
+async def run(runner: Runner, handler: Handler) -> Reason:
+    """Run a handler to its end and raise what it raised."""
+    ended: asyncio.Future[Reason] = asyncio.get_running_loop().create_future()
+
+    def then(reason: Reason, error: Exception | None) -> None:
+        # A second call would raise here.
+        if error is None:
+            ended.set_result(reason)
+        else:
+            ended.set_exception(error)
+
+    runner.start(handler, NO_CONTEXT, then)
+    return await ended
+
+
 async def test_a_handler_runs_on_its_own_loop_and_thread() -> None:
     async def where(_: Any) -> None:
         seen.append((asyncio.get_running_loop(), threading.current_thread().name))
 
     seen: list[tuple[asyncio.AbstractEventLoop, str]] = []
     async with running() as runner:
-        assert await runner.run(handler(where), NO_CONTEXT) is Reason.OK
+        assert await run(runner, handler(where)) is Reason.OK
         assert seen == [(runner.loop, "handlers")]
         assert runner.loop is not asyncio.get_running_loop()
         assert len(runner) == 0
@@ -74,7 +89,7 @@ async def test_many_runs_at_once_all_end() -> None:
         await asyncio.sleep(0)
 
     async with running() as runner:
-        ends = await asyncio.gather(*(runner.run(handler(quick), NO_CONTEXT) for _ in range(500)))
+        ends = await asyncio.gather(*(run(runner, handler(quick)) for _ in range(500)))
         assert set(ends) == {Reason.OK}
 
 
@@ -84,7 +99,31 @@ async def test_an_error_is_the_callers() -> None:
 
     async with running() as runner:
         with pytest.raises(LookupError, match="mine"):
-            await runner.run(handler(wrong), NO_CONTEXT)
+            await run(runner, handler(wrong))
+
+
+async def test_who_fails_to_hear_of_an_end_keeps_nobody_else_from_it(lines: list[Any]) -> None:
+    def deaf(*_: object) -> None:
+        raise LookupError("the words of a person")
+
+    async def right(_: Any) -> None:
+        pass
+
+    async with running() as runner:
+        runner.start(handler(right), NO_CONTEXT, deaf)
+        assert await run(runner, handler(right)) is Reason.OK
+        assert len(runner) == 0
+    assert [line["event"] for line in lines] == ["run.failed"]
+    assert "person" not in str(lines)
+
+
+async def test_what_is_handed_over_after_the_stop_is_told_so_at_once() -> None:
+    async def right(_: Any) -> None:
+        pass
+
+    async with running() as runner:
+        pass
+    assert await run(runner, handler(right)) is Reason.SHUTDOWN
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError, KeyboardInterrupt, SystemExit, BaseExceptionGroup])
@@ -103,8 +142,8 @@ async def test_nothing_that_a_handler_raises_ends_more_than_its_run(error: Any, 
 
     async with running() as runner:
         with pytest.raises(AppError):
-            await runner.run(handler(wrong if is_async else wrong_too), NO_CONTEXT)
-        assert await runner.run(handler(right), NO_CONTEXT) is Reason.OK
+            await run(runner, handler(wrong if is_async else wrong_too))
+        assert await run(runner, handler(right)) is Reason.OK
 
 
 @pytest.mark.parametrize("own_limit", [True, False])
@@ -118,7 +157,7 @@ async def test_a_run_past_its_limit_is_cancelled(*, own_limit: bool) -> None:
             ended.set()
 
     async with running(30.0 if own_limit else 0.05) as runner:
-        assert await runner.run(handler(long, 0.05 if own_limit else None), NO_CONTEXT) is Reason.HANDLER_TIMEOUT
+        assert await run(runner, handler(long, 0.05 if own_limit else None)) is Reason.HANDLER_TIMEOUT
         await wait_until(ended.is_set)
         assert len(runner) == 0
 
@@ -138,9 +177,9 @@ async def test_the_outcome_does_not_wait_for_a_handler_that_swallows_its_cancell
         pass
 
     async with running() as runner:
-        assert await runner.run(handler(stubborn, 0.05), NO_CONTEXT) is Reason.HANDLER_TIMEOUT
+        assert await run(runner, handler(stubborn, 0.05)) is Reason.HANDLER_TIMEOUT
         await wait_until(swallowed.is_set)
-        assert await runner.run(handler(right), NO_CONTEXT) is Reason.OK
+        assert await run(runner, handler(right)) is Reason.OK
         let_go.set()
 
 
@@ -151,28 +190,9 @@ async def test_the_outcome_does_not_wait_for_a_handler_that_blocks_its_loop() ->
         let_go.wait(10)
 
     async with running() as runner:
-        assert await runner.run(handler(block, 0.05), NO_CONTEXT) is Reason.HANDLER_TIMEOUT
+        assert await run(runner, handler(block, 0.05)) is Reason.HANDLER_TIMEOUT
         assert not let_go.is_set()
         let_go.set()
-
-
-async def test_a_caller_that_is_cancelled_takes_its_run_with_it() -> None:
-    began, ended = threading.Event(), threading.Event()
-
-    async def long(_: Any) -> None:
-        began.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-
-    async with running() as runner:
-        caller = asyncio.create_task(runner.run(handler(long), NO_CONTEXT))
-        await wait_until(began.is_set)
-        caller.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await caller
-        await wait_until(ended.is_set)
 
 
 async def test_plain_functions_run_side_by_side_and_further_ones_wait_within_their_limit() -> None:
@@ -188,12 +208,12 @@ async def test_plain_functions_run_side_by_side_and_further_ones_wait_within_the
 
     ran: list[int] = []
     async with running() as runner:
-        busy = [asyncio.create_task(runner.run(handler(block), NO_CONTEXT)) for _ in range(THREADS)]
+        busy = [asyncio.create_task(run(runner, handler(block))) for _ in range(THREADS)]
         await asyncio.to_thread(together.wait, 5)
-        assert await runner.run(handler(late, 0.05), NO_CONTEXT) is Reason.HANDLER_TIMEOUT
+        assert await run(runner, handler(late, 0.05)) is Reason.HANDLER_TIMEOUT
         let_go.set()
         assert await asyncio.gather(*busy) == [Reason.OK] * THREADS
-        assert await runner.run(handler(late), NO_CONTEXT) is Reason.OK
+        assert await run(runner, handler(late)) is Reason.OK
 
 
 async def test_stopping_lets_handlers_and_what_they_started_clean_up(lines: list[Any]) -> None:
@@ -218,7 +238,7 @@ async def test_stopping_lets_handlers_and_what_they_started_clean_up(lines: list
             cleaned.append("handler")
 
     async with running() as runner:
-        caller = asyncio.create_task(runner.run(handler(long), NO_CONTEXT))
+        caller = asyncio.create_task(run(runner, handler(long)))
         await wait_until(began.is_set)
     assert sorted(cleaned) == ["background", "handler"]
     assert await caller is Reason.SHUTDOWN
@@ -235,7 +255,7 @@ async def test_stopping_does_not_wait_for_ever_for_a_handler_that_will_not_end()
 
     began = asyncio.get_running_loop().time()
     async with running() as runner:
-        caller = asyncio.create_task(runner.run(handler(stubborn), NO_CONTEXT))
+        caller = asyncio.create_task(run(runner, handler(stubborn)))
         await wait_until(lambda: len(runner) == 1)
         handlers = runner
     let_go.set()
@@ -252,5 +272,5 @@ async def test_a_handler_that_stops_the_loop_stops_no_other_handler() -> None:
         pass
 
     async with running() as runner:
-        assert await runner.run(handler(stop), NO_CONTEXT) is Reason.OK
-        assert await runner.run(handler(go), NO_CONTEXT) is Reason.OK
+        assert await run(runner, handler(stop)) is Reason.OK
+        assert await run(runner, handler(go)) is Reason.OK
