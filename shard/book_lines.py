@@ -102,7 +102,8 @@ class BookLines:
         lines = self._by("refused", counters.refused) + self._by("copies", counters.copies)
         lines += self._by("released", counters.released) + self._by("orphans", counters.orphans)
         if counters.standby:
-            said = self.words.text("books.standby", standby=counters.standby)
+            key = "books.standby.one" if counters.standby == 1 else "books.standby"
+            said = self.words.text(key, standby=counters.standby)
             lines.append("    " + self.ink.paint(said, Tone.QUIET))
         return lines
 

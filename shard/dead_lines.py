@@ -61,8 +61,8 @@ class DeadLines:
         """When it was said, as a person finds it in the chat, and how long ago; nothing else stands in its place."""
         if row.said_at is None:
             return "—"
-        clock = datetime.fromtimestamp(row.said_at).astimezone()
-        return f"{clock:%m-%d %H:%M:%S} · {self.words.age(row.said_at, now_s)}"
+        clock = datetime.fromtimestamp(row.said_at).astimezone().isoformat(sep=" ", timespec="seconds")
+        return f"{clock} · {self.words.age(row.said_at, now_s)}"
 
     def _words(self, row: DeadRow) -> str:
         what = self.words.code("dead.what", row.reason)

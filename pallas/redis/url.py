@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NoReturn
 from urllib.parse import quote, unquote, unquote_to_bytes
@@ -84,7 +84,9 @@ class RedisTarget:
     sentinel_password: str = ""
 
     def __str__(self) -> str:
-        return redact(self.url_with_secrets())
+        # Who may open a socket is told by its file; a login without a name there is one that nobody typed.
+        is_bare = self.kind is RedisKind.UNIX and not self.username
+        return redact((replace(self, password="") if is_bare else self).url_with_secrets())
 
     def __repr__(self) -> str:
         return f"RedisTarget({self})"

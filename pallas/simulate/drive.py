@@ -146,7 +146,7 @@ class Simulation:
             if end.account.renew_at_s is not None:
                 self._later(end.account.renew_at_s, end, None)
         told = began
-        while (message is not None or self._coming) and not self._stopped:
+        while (message is not None or self._coming) and not (self._stopped or self._is_ignored()):
             now = self._clock.mono()
             while message is not None and message.at_s <= now - began:
                 self._said(message)
@@ -191,11 +191,18 @@ class Simulation:
             if ledger.changes != seen:
                 seen, since = ledger.changes, now
             owed = ledger.outstanding or any(end.pending for end in self.ends)
-            if now - since >= (self._options.patience_s if owed else self._options.settle_s):
+            if now - since >= (self._options.patience_s if owed else self._options.settle_s) or self._is_ignored():
                 return
             if now - told >= _PROGRESS_S:
                 told = now
                 self._tell(Stage.SETTLING)
+
+    def _is_ignored(self) -> bool:
+        """Whether nothing at all was answered for so long that nothing will be."""
+        first_at = self.ledger.first_report_at
+        if first_at is None or self.ledger.answered:
+            return False
+        return self._clock.mono() - first_at >= self._options.unanswered_s
 
     def _watch(self) -> None:
         """Tell the first answer once; an account that ended by an error of its own ends the run."""

@@ -153,6 +153,8 @@ class Ledger:
         self.answered = 0
         self.outstanding = 0
         """Answers that are owed now."""
+        self.first_report_at: float | None = None
+        """When the first numbered message was written to a worker."""
         self.first_answer_at: float | None = None
 
     def physical(self, message: Physical) -> Record:
@@ -179,6 +181,8 @@ class Ledger:
                 self._tallies[record.key].heard_by.add(account.index)
             return
         record.first_at = now
+        if self.first_report_at is None:
+            self.first_report_at = now
         tally = self._tallies.setdefault(record.key, _Tally())
         tally.heard_by.add(account.index)
         tally.waiting.append(now)

@@ -70,6 +70,8 @@ class Options:
     """Silence after the last expected answer, in which a double would still show."""
     patience_s: float = 15.0
     """Silence after which missing answers are given up."""
+    unanswered_s: float = 3600.0
+    """How long after its first report a run is broken off in which nothing at all was answered."""
     connect_timeout_s: float = 30.0
 
     def __post_init__(self) -> None:
@@ -110,6 +112,7 @@ _RANGES = (
     ("time_scale", 0.001, 100),
     ("settle_s", 0, 600),
     ("patience_s", 0.01, 3600),
+    ("unanswered_s", 0.01, 3600),
     ("connect_timeout_s", 0.01, 3600),
 )
 

@@ -85,8 +85,8 @@ def _run(here: Site, chosen: argparse.Namespace) -> int:
             print(f"{minutes:5.1f} min  {totals['physical']} messages, lost {totals['lost']}, "
                   f"doubled {totals['doubled']}; {sizes}", flush=True)  # fmt: skip
     # In the first minutes caches fill: a slope of them says nothing.
-    slopes = [one.slope_per_h() for one in memories if one.name != "valkey"]
-    flat = None if chosen.minutes < _SHORTEST_MIN else all(slope <= chosen.limit for slope in slopes)
+    slopes = {one.name: round(one.slope_per_h(), 2) for one in memories} if chosen.minutes >= _SHORTEST_MIN else {}
+    flat = all(slope <= chosen.limit for name, slope in slopes.items() if name != "valkey") if slopes else None
     sound = not totals["lost"] and not totals["doubled"]
     result = {
         **totals,
@@ -95,7 +95,7 @@ def _run(here: Site, chosen: argparse.Namespace) -> int:
             one.name: {
                 "first_mib": round(one.samples[len(one.samples) // 4][1], 1),
                 "last_mib": round(one.samples[-1][1], 1),
-                "slope_mib_per_h": round(one.slope_per_h(), 2),
+                "slope_mib_per_h": slopes.get(one.name),
             }
             for one in memories
         },

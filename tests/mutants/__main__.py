@@ -21,6 +21,7 @@ from tests.support.tree import ROOT
 
 _COPIED = ("pallas", "shard", "federate", "webui", "tests", "bench", "docs", "pyproject.toml", "compose.yaml")
 _TIMEOUT_S = 180
+_NEEDED = ("pytest", "pytest_asyncio", "pytest_timeout", "hypothesis")
 
 
 def main() -> int:
@@ -33,6 +34,11 @@ def main() -> int:
         parser.error(f"no mutant has {' or '.join(words)} in its name; all are in tests/mutants/")
     with tempfile.TemporaryDirectory(prefix="pallas-mutants-") as name:
         tree = Path(name)
+        missing = _missing(tree)
+        if missing:
+            print(f"{sys.executable} lacks {', '.join(missing)}, without which no test runs: use `make mutants`, or "
+                  "`make ready-test` and then `.venv/bin/python -m tests.mutants`", file=sys.stderr)  # fmt: skip
+            return 2
         for part in _COPIED:
             _copy(ROOT / part, tree / part)
         unsound = [test for test in sorted({one.test for one in chosen}) if not _passes(test, tree)]
@@ -75,19 +81,30 @@ def _passes(test: str, tree: Path) -> bool:
 def _test(test: str, tree: Path) -> str:
     """The last line of the test's run; empty where it did not end in time."""
     options = ("-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly")
-    command = [sys.executable, "-m", "pytest", *options, test]
     try:
-        done = subprocess.run(
-            command,
-            cwd=tree,
-            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tree), "HOME": str(tree)},
-            capture_output=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
+        said = _python(tree, "-m", "pytest", *options, test)
     except subprocess.TimeoutExpired:
         return ""
-    return done.stdout.decode(errors="replace").strip().rpartition("\n")[2]
+    return said.rpartition("\n")[2]
+
+
+def _missing(tree: Path) -> list[str]:
+    """What the tests cannot be run without, as they find it: they do not see what this process was given."""
+    look = "import importlib.util, sys; print(*[name for name in sys.argv[1:] if not importlib.util.find_spec(name)])"
+    return _python(tree, "-c", look, *_NEEDED).split()
+
+
+def _python(tree: Path, *words: str) -> str:
+    """What Python prints in the copy, with nothing of our environment."""
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=tree,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tree), "HOME": str(tree)},
+        capture_output=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
+    return done.stdout.decode(errors="replace").strip()
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from pallas.onebot.verdict import is_unknown
 from pallas.settings import describe
 from pallas.settings_names import retired
 from pallas.testing import TestBot
+from shard import actions
 from shard.conduct import Conduct, Fault
 from shard.facts import counters_json, dead_json
 from shard.pipeline import Pipeline
@@ -157,6 +158,14 @@ def test_what_is_said_of_an_end_is_explained_with_what_to_do() -> None:
 
 def codes(text: str) -> list[str]:
     return re.findall(r"`([a-z_]+)`", text)
+
+
+def test_pages_name_every_beginning_of_actions_that_only_ask() -> None:
+    listed = "、".join(f"`{begins}…`" for begins in actions._QUERIES)
+    for folder in ("docs", "docs/zh-CN"):
+        for page in ("architecture.md", "writing-a-bot.md"):
+            said = re.sub(r"\s+", "", TEXTS[f"{folder}/{page}"]).replace(",`", "、`")
+            assert listed in said, (folder, page)
 
 
 def test_every_way_to_be_listed_as_dead_is_explained() -> None:

@@ -150,6 +150,16 @@ def test_redaction_keeps_only_what_is_surely_no_secret(url: str, shown: str) -> 
     assert redact(url) == shown
 
 
+@pytest.mark.parametrize(
+    "username, shown",
+    [("", "unix:///run/x%40y.sock?db=1"), ("u", "unix://[hidden]@/run/x%40y.sock?db=1")],
+)
+def test_a_socket_shows_no_login_that_nobody_typed(username: str, shown: str) -> None:
+    target = RedisTarget(RedisKind.UNIX, unix_path="/run/x@y.sock", username=username, password="hunter2", db=1)
+    assert str(target) == shown
+    assert "hunter2" in target.url_with_secrets()
+
+
 _secret = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=12).map(lambda text: f"Q7{text}z9X")
 _shape = st.sampled_from([
     "redis://{0}:{1}@h:1/0",

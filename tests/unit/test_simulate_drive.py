@@ -218,12 +218,30 @@ def test_while_it_settles_it_says_what_it_waits_for(outstanding: int, waits: str
 
 async def test_where_nobody_answers_a_person_is_told_why_before_the_waiting(capsys: pytest.CaptureFixture[str]) -> None:
     async with workers(Desk(lambda _: 0)) as (urls, _):
-        options = replace(OPTIONS, urls=urls, messages=60, patience_s=1.2)
+        options = replace(OPTIONS, urls=urls, messages=60, patience_s=600, unanswered_s=2)
         assert await run_demo(options, Stopping(), as_json=False) == 1
     said = capsys.readouterr().out
     hint = "the workers must run the demo bot, `--app pallas.demo:app`"
     assert said.index(hint) < said.index("waiting for 60 answers") < said.rindex(hint) < said.index("The ledger")
     assert said.count(hint) == 2
+
+
+async def test_where_nobody_answers_the_rest_is_not_said(capsys: pytest.CaptureFixture[str]) -> None:
+    async with workers(Desk(lambda _: 0)) as (urls, _):
+        options = replace(OPTIONS, urls=urls, messages=60_000, patience_s=600, unanswered_s=0.3)
+        assert await run_demo(options, Stopping(), as_json=False) == 1
+    assert "Nothing was answered" in capsys.readouterr().out
+
+
+async def test_one_answer_is_enough_for_all_others_to_be_waited_for() -> None:
+    asked: set[str] = set()
+
+    def only_the_first(text: str) -> int:
+        asked.add(text)
+        return len(asked) == 1
+
+    report = await result(Desk(only_the_first), replace(OPTIONS, messages=60, unanswered_s=0.2, patience_s=0.5))
+    assert (report.physical, report.answered) == (60, 1)
 
 
 async def test_without_workers_the_error_names_the_address_and_what_to_start() -> None:

@@ -163,8 +163,8 @@ async def test_books_show_what_each_worker_took_over_gave_back_and_has_in_hand(t
     assert "Held: distinct 300 + taken over 2 = ended 300 + given back 0 + in hand 2  ✓" in text
     assert "Held: distinct 925 + taken over 2 = ended 917 + given back 2 + in hand 8  ✓" in text
     assert "Given back: worker lost its lease 2" in text
-    assert "Ended for dead workers: the worker that held it died 1" in text
-    assert "Standing by for 4 messages" in text
+    assert "Ended because nobody went on: no worker could answer it 1" in text
+    assert "Standing by for 4 messages that other workers hold" in text
 
 
 async def test_a_message_that_a_worker_lost_sight_of_shows_in_its_book(tmp_path: Path) -> None:
