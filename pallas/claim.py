@@ -11,6 +11,7 @@ import zlib
 from enum import Enum
 from typing import Protocol
 
+from pallas.errors import ReplyError
 from pallas.keys import CONTENT_HOUR_S, Bucket
 
 SLOT_S = 16
@@ -126,7 +127,13 @@ class Claim:
         return SLOT_S if within + self.tolerance_s >= SLOT_S else 0
 
     def lost(self, reply: bytes) -> None:
-        """Keep what the script said of the holder: who it is, and where the entry stands."""
+        """Keep what the script said of the holder: who it is, and where the entry stands. Raises ReplyError."""
+        try:
+            self._lost(reply)
+        except (IndexError, ValueError, struct.error) as error:
+            raise ReplyError(f"ERR what stands for the message in {self.space} is none of ours") from error
+
+    def _lost(self, reply: bytes) -> None:
         kind, self.holder = reply[:1], b""
         match kind:
             case b"q":

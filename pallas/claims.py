@@ -31,6 +31,7 @@ from pallas.tasks import Tasks
 _log = structlog.get_logger()
 _FEW_TOKENS = 1024
 _WON, _WON_BESIDE = 1, 2
+_DECIDED = (_WON, _WON_BESIDE, -1)
 _NOTHING_RAN = frozenset({"NOSCRIPT", "TRYAGAIN"})
 
 
@@ -84,7 +85,10 @@ class Claims:
         if answer == _WON:
             return Verdict.WON
         if type(answer) is bytes and not claim.former:
-            claim.lost(answer)
+            try:
+                claim.lost(answer)
+            except ReplyError:
+                return None
             return Verdict.LOST
         return None
 
@@ -108,6 +112,10 @@ class Claims:
                 elif isinstance(answer, RedisError):
                     raise answer
                 reply, answer = answer, None
+                if isinstance(reply, bytes):
+                    claim.lost(reply)
+                elif reply not in _DECIDED:
+                    raise ReplyError(f"ERR a claim in {claim.space} was answered with a {type(reply).__name__}")
             except LeaseLost:
                 try:
                     async with asyncio.timeout_at(limit):
@@ -134,7 +142,6 @@ class Claims:
             if reply == -1:
                 claim.body = body()
                 continue
-            claim.lost(reply)
             if not claim.former or claim.holder[1:] not in claim.former:
                 return Verdict.LOST
             # Won earlier, under an epoch of ours that has died since.
@@ -258,7 +265,7 @@ class Claims:
                 await asyncio.sleep(pause)
                 pause = min(1.0, pause * 2)
                 continue
-            if reply == -1 and await self._won_again(claim):
+            if reply == -1 and claim.token is token and await self._won_again(claim):
                 # Redis lost the entry and nobody else has it: recorded anew, so that the effect is, too.
                 continue
             if reply < 1:
@@ -330,7 +337,9 @@ class Claims:
     def has_in_hand(self, token: bytes) -> bool:
         """Whether anything in this worker still goes on with the message that was claimed with the token."""
         issued = self._issued.get(token)
-        return issued is not None and issued() is not None
+        claim = issued() if issued is not None else None
+        # What was given back is no longer held, and what has ended is only remembered.
+        return claim is not None and claim.token == token and not self._endings.has_told(token)
 
     def end_again(self, token: bytes) -> bool:
         """Tell again how a message ended whose end Redis forgot after confirming it; False where we do not know."""

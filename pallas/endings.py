@@ -55,6 +55,7 @@ class Endings:
         self._faults = faults
         self._mark = script("entry_mark")
         self._release = script("entry_release")
+        self._abandon = script("entry_abandon")
         self._late = script("entry_late")
         self._open: dict[bytes, _Ending] = {}
         self._asked: set[bytes] = set()
@@ -155,6 +156,7 @@ class Endings:
             elif answer == -1:
                 self._meters.forgotten()
             elif answer == -2:
+                self._told.pop(token, None)
                 _log.error("claim.end_refused", error="a foreign value stands in the entry's place")
 
     def _answered_alone(self, tokens: list[bytes], future: asyncio.Future[Any]) -> None:
@@ -165,11 +167,16 @@ class Endings:
 
     def _confirmed(self, token: bytes) -> _Ending | None:
         ending = self._open.pop(token, None)
-        if ending is not None and (ending.call is None or ending.call[0] is not self._late):
+        # What was given back is not told again: another may have answered it since, and Redis forgotten that as well.
+        if ending is not None and (ending.call is None or ending.call[0] is self._abandon):
             if len(self._told) >= _REMEMBERED:
                 self._told_before, self._told = self._told, {}
             self._told[token] = ending
         return ending
+
+    def has_told(self, token: bytes) -> bool:
+        """Whether Redis has confirmed how the token's message ended, as far as that is remembered."""
+        return token in self._told or token in self._told_before
 
     def tell_forgotten(self, token: bytes) -> bool:
         """Tell an end again that Redis had confirmed; whether it is on its way now.
@@ -181,7 +188,12 @@ class Endings:
         if ending is not None:
             self._meters.forgotten()
             self._open[token] = ending
-            self._tell_each([token])
+            # It was confirmed: its epoch need not live any more, and the script compares the token.
+            if ending.call is None:
+                self._send_rows([token], again=True)
+            else:
+                call, command = ending.call
+                self._send([token], call.with_source(command), self._answered_alone, again=True)
         return token in self._open
 
     def _is_unanswered(self, tokens: list[bytes], future: asyncio.Future[Any]) -> bool:

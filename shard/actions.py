@@ -93,6 +93,7 @@ class RunActions:
         "_doubts",
         "_ended",
         "_observers",
+        "found_nobody",
         "log_fields",
         "unsent",
         "was_fenced",
@@ -116,6 +117,8 @@ class RunActions:
         self._doubts = 0
         self.unsent: NotSent | None = None
         """The last call that no link carried."""
+        self.found_nobody = False
+        """Whether no account that saw the event had a link for an answer, whatever came up since."""
         self.was_fenced = False
         """Whether a call was refused because the message may be another's by now."""
         self.log_fields = log_fields
@@ -161,6 +164,7 @@ class RunActions:
                 # Surely not sent, for its link carries nothing: another account that saw the event may speak for it.
                 mute.add(bot_id)
                 if self._ended or not self._choose_speaker(mute):
+                    self.found_nobody = True
                     raise
                 continue
             message_id = message_id_of(data.get("message_id")) if isinstance(data, dict) else ""

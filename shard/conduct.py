@@ -49,6 +49,7 @@ class Conduct:
         "conflicts",
         "expected",
         "faults",
+        "first",
         "is_off",
         "missed",
         "near",
@@ -73,6 +74,8 @@ class Conduct:
         another worker before."""
         self.near = 0
         """The same, with times that differ by a second."""
+        self.first = 0
+        """Messages whose content no other worker had reported yet, nor a second away."""
         self.missed = 0
         """Messages that would be the same if times might differ by a second."""
         self.times_off = 0
@@ -95,6 +98,11 @@ class Conduct:
     def matched(self) -> int:
         """Messages that another account reported as well."""
         return self.agreed + self.near + self.times_off
+
+    @property
+    def compared(self) -> int:
+        """Messages whose times could be compared with those of others."""
+        return self.matched + self.missed + self.first
 
     def disagreed(self, gap_s: int) -> None:
         """Count a message whose reports by this account and another carry two times."""
@@ -182,12 +190,12 @@ class Rule:
 
 # One report in sixteen is enough to compare within a second; to say whose clock is off takes more. People who repeat
 # themselves after a second look like a clock that is off now and then, so a few in a hundred are not.
-_OFF = Rule(None, lambda one: (one.near + one.missed, one.matched + one.missed), few=6, share=1 / 16)
+_OFF = Rule(None, lambda one: (one.near + one.missed, one.compared), few=6, share=1 / 16)
 _RULES = (
     # Whoever is right disagrees with the one that is wrong, but agrees with others.
     Rule(
         Fault.CLOCK_OFF,
-        lambda one: (one.near + one.missed + one.times_off, one.matched + one.missed),
+        lambda one: (one.near + one.missed + one.times_off, one.compared),
         few=5,
         share=0.6,
     ),

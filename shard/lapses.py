@@ -38,6 +38,11 @@ class Lapses:
         """The epochs that were alive at the last look."""
         return frozenset(self._seen)
 
+    @property
+    def has_looked(self) -> bool:
+        """Whether anything is known yet."""
+        return self._looked
+
     async def look(self) -> None:
         """Read the leases anew. Raises RedisError."""
         read = script("leases_read")

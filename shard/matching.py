@@ -260,10 +260,15 @@ class Table:
             conduct.expected += 1
         return Standing.NEW, entry
 
-    def compared(self, message: Message, gap_s: int, *, is_one: bool) -> None:
-        """Take in what Redis knows of another worker's report: of the same message, or of an equal one beside it."""
+    def compared(self, message: Message, gap_s: int | None, *, is_one: bool) -> None:
+        """Take in what Redis knows of other workers' reports: of the same message, of an equal one beside it, or none.
+
+        `gap_s` is by how many seconds the times differ; None where Redis knows of none.
+        """
         conduct = self._conducts[message.bot_id]
-        if not is_one:
+        if gap_s is None:
+            conduct.first += not is_one
+        elif not is_one:
             conduct.missed += 1
         elif gap_s:
             conduct.disagreed(gap_s)

@@ -106,14 +106,18 @@ class Orphans:
             self.complaints.warning("orphan.foreign_token", token.hex())
             return False
         epoch = epoch_of(token)
-        if not self._lapses.is_dead(epoch):
+        if not self._lapses.is_dead(epoch) or self._claims.end_again(token):
             return False
         # Epoch 0 has always been dead: what was given back counts each by itself.
         return self._is_due(epoch or token, since)
 
     def _is_lost_sight_of(self, token: bytes, since: dict[int | bytes, float]) -> bool:
         """Whether we hold an entry by Redis's word, and have neither anything to do for it nor an end to tell again."""
-        return not (self._claims.end_again(token) or self._claims.has_in_hand(token)) and self._is_due(token, since)
+        if self._claims.has_in_hand(token):
+            return False
+        # At first sight it may have been confirmed while we looked.
+        is_told = token in self._since and self._claims.end_again(token)
+        return self._is_due(token, since) and not is_told
 
     def _is_due(self, name: int | bytes, since: dict[int | bytes, float]) -> bool:
         began = since[name] = self._since.get(name, self._served_s)

@@ -264,10 +264,14 @@ class Pipeline:
         return None
 
     def _claimed(self, report: Report) -> Wait:
-        claim = report.attempt()
-        if self._faults is not None:
-            self._faults.hit(Point.CLAIMING)
-        self._claims.ask(claim, report.body, partial(self._answered, report, claim))
+        try:
+            claim = report.attempt()
+            if self._faults is not None:
+                self._faults.hit(Point.CLAIMING)
+            self._claims.ask(claim, report.body, partial(self._answered, report, claim))
+        except BaseException:
+            self._meters.pending -= 1
+            raise
         return Wait.FOR_REDIS
 
     def _answered(self, report: Report, claim: Claim, answer: Any) -> None:
@@ -286,7 +290,7 @@ class Pipeline:
         self._decided(report, claim, verdict)
 
     def _decided(self, report: Report, claim: Claim, verdict: Verdict) -> None:
-        if claim.gap_s is not None and isinstance(report, MessageReport) and report.standing is Standing.NEW:
+        if claim.body is not None and isinstance(report, MessageReport) and report.standing is Standing.NEW:
             self._table.compared(report.message, claim.gap_s, is_one=verdict is Verdict.LOST)
         turn = report.turn
         if verdict is Verdict.WON:
@@ -311,8 +315,10 @@ class Pipeline:
             self.standby.keep(report, claim)
 
     def _in_turn(self, report: Report, turn: Turn) -> None:
-        self._go_on(report)
-        turn.over(started=True)
+        try:
+            self._go_on(report)
+        finally:
+            turn.over(started=True)
 
     def _patience(self, report: Report) -> float:
         """Seconds until the report is too old to be answered."""
@@ -346,7 +352,7 @@ class Pipeline:
             if actions.was_fenced:
                 # The handler took the refusal for an answer; nobody has been answered.
                 return stops.GIVEN_UP
-            if actions.unsent is not None and self._may_go_back(report, actions.unsent):
+            if actions.unsent is not None and self._may_go_back(report, actions, actions.unsent):
                 return stops.NO_LINK
             if reason is Reason.SHUTDOWN and not self._is_alone():
                 return stops.HANDED_BACK
@@ -361,7 +367,7 @@ class Pipeline:
             # Nobody outside has seen anything of this run: whoever else saw the message may still answer it.
             if isinstance(error, LeaseLost):
                 return stops.GIVEN_UP
-            if isinstance(error, NotSent) and self._may_go_back(report, error):
+            if isinstance(error, NotSent) and self._may_go_back(report, actions, error):
                 return stops.NO_LINK
         if isinstance(error, LeaseLost):
             return stops.SENT_UNKNOWN if actions.in_doubt else stops.LEASE_LOST
@@ -371,9 +377,9 @@ class Pipeline:
         _log.error(event, **report.fields(), source=report.route.handler.source, **describe(error))
         return stops.SENT_UNKNOWN if actions.in_doubt else stops.HANDLER_ERROR
 
-    def _may_go_back(self, report: Report, error: NotSent) -> bool:
+    def _may_go_back(self, report: Report, actions: RunActions, error: NotSent) -> bool:
         """Whether the message is better off with whoever else saw it: no link of ours carried anything of it."""
-        return report.claim is not None and (error.retcode == CHANNEL_BROKE or not self._can_speak(report))
+        return actions.found_nobody or error.retcode == CHANNEL_BROKE or not self._can_speak(report)
 
     @staticmethod
     def _is_unbegun(report: Report) -> bool:

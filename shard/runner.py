@@ -136,9 +136,16 @@ class Runner:
         asyncio.set_event_loop(self._handlers)
         self._handlers.set_exception_handler(_left_behind)
         while not self._stopping:
-            self._handlers.run_forever()
+            detail: dict[str, object] = {}
+            try:
+                self._handlers.run_forever()
+            except BaseException as raised:
+                # `sys.exit()` in a task or callback of a handler's own comes through the loop.
+                detail = describe(raised)
             if not self._stopping:
-                _log.error("handlers.loop_stopped", hint="a handler stopped the event loop; it is started again")
+                _log.error(
+                    "handlers.loop_stopped", hint="a handler stopped the event loop; it is started again", **detail
+                )
 
     def _take_up(self) -> None:
         self._told_handlers = False

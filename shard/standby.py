@@ -131,12 +131,16 @@ class Standby:
         return one.due <= self._clock.mono() or not (one.claim.released or one.tried)
 
     async def _decide(self, one: _Waiting, *, seen: bool) -> None:
-        is_decided = False
+        found = Verdict.UNKNOWN
         try:
-            is_decided = seen and await self._is_decided(one)
+            if seen:
+                found = await self._found(one)
         finally:
-            if not is_decided:
+            if found is Verdict.UNKNOWN:
                 self._keep_on(one)
+        if found is Verdict.WON:
+            self._meters.taken_over += 1
+            self._take_up(one.report, one.claim)
 
     def _keep_on(self, one: _Waiting) -> None:
         one.tried = bool(one.claim.holder) and self._lapses.is_dead(epoch_of(one.claim.holder))
@@ -144,24 +148,21 @@ class Standby:
         one.due = self._clock.mono() + one.wait
         self._waiting.append(one)
 
-    async def _is_decided(self, one: _Waiting) -> bool:
-        """Take the message if it is to be had; True where there is nothing to wait for any more."""
+    async def _found(self, one: _Waiting) -> Verdict:
+        """Take the message if it is to be had; LOST where there is nothing to wait for any more, else UNKNOWN."""
         claim, state = one.claim, one.claim.holder[:1]
         # Taken earlier, and the reply was lost: asked again, it is ours, whatever came between.
         ours = bool(claim.token) and claim.holder == b"c" + claim.token
         may = self._may_answer(one.report)
         if state in _ENDED or (may is None and not ours):
-            return True
+            return Verdict.LOST
         verdict = Verdict.UNKNOWN
         if not state:
             # Remembered no more. Only who had held it, and saw nobody take it since, knows that nothing was sent.
             if not claim.released:
-                return True
+                return Verdict.LOST
             verdict = await self._claims.win_back(claim, one.report.body)
         elif ours or (state == b"c" and may and self._lapses.is_dead(epoch_of(claim.holder))):
             verdict = await self._claims.take_over(claim)
-        if verdict is not Verdict.WON:
-            return False
-        self._meters.taken_over += 1
-        self._take_up(one.report, claim)
-        return True
+        # Who came first may die as well: it is waited for.
+        return Verdict.WON if verdict is Verdict.WON else Verdict.UNKNOWN

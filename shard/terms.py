@@ -80,6 +80,8 @@ class TermsBook:
         self.terms = Terms()
         self._known: dict[str, _Known] = {}
         self._marked_until = 0.0
+        self._is_asked = False
+        self._forgotten_until = 0.0
         self._connected = asyncio.Event()
 
     def connected(self, account: Account) -> None:
@@ -109,7 +111,13 @@ class TermsBook:
         now = int(self._clock.wall_s())
         stored = _read(await self._redis.execute("HGETALL", self._keys.terms))
         own = self._own(now)
-        if any(contents > now for contents, _ in own.values()):
+        asking = {bot_id for bot_id, (contents, _) in own.items() if contents > now}
+        if asking - stored.keys():
+            # New, or Redis has forgotten it, and its marks as well.
+            self._marked_until = 0.0
+        if self._is_asked and not stored:
+            self._forgotten_until = self._clock.mono() + _HEARD_S
+        if asking:
             await self._mark()
         else:
             self._marked_until = 0.0
@@ -133,7 +141,9 @@ class TermsBook:
         over = [bot_id for bot_id, until in stored.items() if max(until) <= now and bot_id not in own]
         if over:
             await self._redis.execute("HDEL", self._keys.terms, *over)
-        self.terms.contents = any(contents > now for contents, _ in stored.values())
+        # Where Redis has forgotten who asked, those who did are given time to ask again.
+        self._is_asked = any(contents > now for contents, _ in stored.values())
+        self.terms.contents = self._is_asked or self._clock.mono() < self._forgotten_until
         self.terms.tolerance_s = int(any(tolerance > now for _, tolerance in stored.values()))
 
     def _own(self, now: int) -> dict[str, tuple[int, int]]:

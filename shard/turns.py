@@ -7,15 +7,49 @@ those before it, but never longer than a claim may take: order is worth a moment
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
+
+_AT_ONCE = 64
+"""So many of a row start in one turn of the loop: all of a long one would stop the links meanwhile."""
+
+
+class _Row:
+    """Those of one group whose turn may have come."""
+
+    __slots__ = ("_is_due", "_next")
+
+    def __init__(self) -> None:
+        self._next: deque[Turn] = deque()
+        self._is_due = False
+
+    def add(self, turn: Turn) -> None:
+        """Look at a turn soon; not at once, for a long row of them would be a stack as deep."""
+        self._next.append(turn)
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        try:
+            for _ in range(_AT_ONCE):
+                if not self._next:
+                    break
+                self._next.popleft().look()
+        finally:
+            # Also where one of them failed: those behind it must not wait for good.
+            self._is_due = bool(self._next)
+            if self._is_due:
+                asyncio.get_running_loop().call_soon(self._look)
 
 
 class Turn:
     """One message's place in the order of its group."""
 
-    __slots__ = ("_limit", "_then", "before", "behind", "is_over")
+    __slots__ = ("_limit", "_row", "_then", "before", "behind", "is_over")
 
     def __init__(self, before: Turn | None) -> None:
+        self._row: _Row = _Row() if before is None else before._row  # noqa: SLF001  (the same class)
         self.before = before
         self.behind: Turn | None = None
         """Who waits for this one."""
@@ -46,10 +80,10 @@ class Turn:
             self._earlier()
         behind, self.behind = self.behind, None
         if behind is not None:
-            # Not at once: a long row of them would be a stack as deep.
-            asyncio.get_running_loop().call_soon(behind._look)  # noqa: SLF001  (the same class)
+            self._row.add(behind)
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Whether the turn has come, now that one before it is over."""
         before = self._earlier()
         if before is None:
             self._come()

@@ -377,7 +377,7 @@ class Worker:
         }
 
     def _is_alone(self) -> bool:
-        return not self.lapses.live - {self.lease.epoch}
+        return self.lapses.has_looked and not self.lapses.live - {self.lease.epoch}
 
     def _count_lapse(self) -> None:
         self.meters.lapses += 1

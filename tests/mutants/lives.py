@@ -13,7 +13,7 @@ MUTANTS = (
         "pallas/endings.py",
         "            self._told[token] = ending\n",
         "",
-        f"{_REDIS}/test_orphans.py::test_an_end_that_redis_confirmed_and_forgot_is_told_again[handled]",
+        f"{_REDIS}/test_orphans.py::test_an_end_that_redis_confirmed_and_forgot_is_told_again[handled-in its epoch]",
     ),
     Mutant(
         "confirmed ends are remembered for ever",
@@ -25,8 +25,8 @@ MUTANTS = (
     Mutant(
         "a worker ends what it has in hand",
         "shard/orphans.py",
-        " or self._claims.has_in_hand(token))",
-        ")",
+        "        if self._claims.has_in_hand(token):\n            return False\n",
+        "",
         f"{_REDIS}/test_orphans.py::test_what_a_living_worker_lost_sight_of_is_ended_after_the_time",
     ),
     Mutant(
@@ -53,7 +53,7 @@ MUTANTS = (
     Mutant(
         "a message whose link is gone is not given back",
         "shard/pipeline.py",
-        "            if actions.unsent is not None and self._may_go_back(report, actions.unsent):\n",
+        "            if actions.unsent is not None and self._may_go_back(report, actions, actions.unsent):\n",
         "            if actions.unsent is not None and self._is_alone():\n",
         f"{_REDIS}/test_take_over.py::test_the_handler_that_swallows_a_lost_link_has_not_answered",
     ),
@@ -95,8 +95,8 @@ MUTANTS = (
     Mutant(
         "a look that fails loses its message",
         "shard/standby.py",
-        "            if not is_decided:\n",
-        "            if is_decided:\n",
+        "            if found is Verdict.UNKNOWN:\n",
+        "            if found is Verdict.LOST:\n",
         f"{_REDIS}/test_take_over.py::test_a_message_that_cannot_be_looked_at_is_kept",
     ),
     Mutant(
@@ -140,5 +140,49 @@ MUTANTS = (
         "        if self._is_leased():\n",
         "        if self._is_leased is not None:\n",
         f"{_REDIS}/test_orphans.py::test_time_without_a_lease_is_not_counted_for_its_standbys_can_take_nothing",
+    ),
+    Mutant(
+        "whatever is open here is taken for forgotten at first sight",
+        "shard/orphans.py",
+        "is_told = token in self._since and self._claims.end_again(token)",
+        "is_told = self._claims.end_again(token)",
+        f"{_REDIS}/test_orphans.py::test_an_end_that_redis_confirmed_and_forgot_is_told_again[handled-in its epoch]",
+    ),
+    Mutant(
+        "what ended under a former epoch is not told again",
+        "shard/orphans.py",
+        " or self._claims.end_again(token):\n",
+        ":\n",
+        f"{_REDIS}/test_orphans.py::test_an_end_that_redis_confirmed_and_forgot_is_told_again[handled-after its epoch]",
+    ),
+    Mutant(
+        "what was given back is given back again",
+        "pallas/endings.py",
+        "if ending is not None and (ending.call is None or ending.call[0] is self._abandon):",
+        "if ending is not None:",
+        f"{_REDIS}/test_orphans.py::test_a_message_that_was_given_back_is_not_given_back_again_where_redis_forgot_it",
+    ),
+    Mutant(
+        "a message that fails in its turn keeps its place",
+        "shard/pipeline.py",
+        "        finally:\n            turn.over(started=True)\n",
+        "        except ZeroDivisionError:\n            pass\n        else:\n            turn.over(started=True)\n",
+        f"{_REDIS}/test_group_order.py::test_a_message_that_fails_in_its_turn_holds_up_nobody",
+    ),
+    Mutant(
+        "a link that came back hides that nobody was answered",
+        "shard/pipeline.py",
+        "return actions.found_nobody or error.retcode",
+        "return error.retcode",
+        f"{_REDIS}/test_take_over.py"
+        "::test_where_the_link_was_gone_at_the_reply_and_is_back_by_the_end_another_worker_answers",
+    ),
+    Mutant(
+        "an effect whose entry is lost is claimed without a token",
+        "pallas/claims.py",
+        "if reply == -1 and claim.token is token and await",
+        "if reply == -1 and await",
+        f"{_REDIS}/test_claims_in_doubt.py"
+        "::test_what_is_given_back_while_its_effect_is_recorded_is_not_claimed_anew_without_a_token",
     ),
 )

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from pallas.claim import Verdict
+from pallas.errors import LeaseLost
 from pallas.keys import encode
 from pallas.model import Outcome, Reason
 from tests.support.claimants import GROUP, KEYS, Claimant, claimants
@@ -49,6 +50,31 @@ async def test_a_win_whose_reply_was_cut_is_a_win_when_asked_again(
         assert far.meters.unknown["no_reply"] >= 1
         assert await near.report(seq) is LOST
         assert (await near.books()).distinct == 2
+
+
+@pytest.mark.parametrize("answer", [0, 99, [], "yes", b"", b"t", b"s", b"x1"], ids=repr)
+async def test_an_answer_that_cannot_be_read_is_no_answer(redis_url: str, answer: object) -> None:
+    async with claimants(redis_url, 1) as (one,):
+        claim = one.claim(5)
+        assert one.claims.verdict(claim, answer) is None
+        assert await one.claims.take(claim, bytes, 5.0, answer=answer) is WON
+        assert one.meters.unknown["refused"] == 1
+
+
+async def test_what_is_given_back_while_its_effect_is_recorded_is_not_claimed_anew_without_a_token(
+    redis_url: str,
+) -> None:
+    async with claimants(redis_url, 1) as (one,):
+        claim = one.claim(5)
+        assert await one.take(claim) is WON
+        await one.redis.execute("FLUSHALL")
+        effect = asyncio.ensure_future(one.claims.effect(claim))
+        await asyncio.sleep(0)
+        one.claims.release(claim)
+        with pytest.raises(LeaseLost):
+            await effect
+        await one.settled()
+        assert await one.redis.execute("HGETALL", BUCKET.open) == []
 
 
 @pytest.mark.parametrize("seq", [5, None], ids=["by sequence", "by content"])

@@ -100,3 +100,20 @@ async def test_people_who_repeat_themselves_after_a_second_make_no_clock_wrong(r
         assert faults(fleet) == {}
         assert [shard.worker.terms.terms.tolerance_s for shard in fleet] == [0, 0]
         assert sum(len(shard.sent()) for shard in fleet) == 201
+
+
+async def test_a_person_who_says_one_thing_each_second_makes_no_clock_wrong_where_a_report_is_missing_now_and_then(
+    redis_url: str, tmp_path: Path
+) -> None:
+    async with shards(redis_url, tmp_path, bot(), bot()) as fleet:
+        one, two = fleet
+        now = int(time.time()) - 300
+        for number in range(200):
+            for shard, bot_id in ((one, RIGHT), (two, PLAIN)):
+                if bot_id == PLAIN or number % 20:
+                    shard.hear(group_message(bot_id, "ping again", at=now + number))
+                    await shard.quiet()
+        await learn(fleet)
+        assert faults(fleet) == {}
+        assert [shard.worker.terms.terms.tolerance_s for shard in fleet] == [0, 0]
+        assert sum(len(shard.sent()) for shard in fleet) == 200

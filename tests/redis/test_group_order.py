@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pallas.app import App
 from pallas.context import Context
+from pallas.faults import Action, Faults, Point
 from tests.support.proxy import Proxy
 from tests.support.shards import group_message, shards
 from tests.support.valkey import ValkeyProcess
@@ -62,6 +63,36 @@ async def test_a_message_that_redis_does_not_decide_holds_up_those_behind_it_for
         shard.hear(group_message("10001", "say second", seq=3))
         await shard.quiet()
     assert sorted(started[1:]) == ["first", "second"]
+
+
+class Failing(Faults):
+    """A mistake of ours, met by the second message whose handler is to start."""
+
+    def __init__(self) -> None:
+        super().__init__(Action.PAUSE, Point.RUNNING)
+
+    def hit(self, point: Point) -> None:
+        self.visits[point] += 1
+        if point is Point.RUNNING and self.visits[point] == 2:
+            raise RuntimeError("a mistake of ours")
+
+
+async def test_a_message_that_fails_in_its_turn_holds_up_nobody(
+    redis_url: str, valkey: ValkeyProcess, tmp_path: Path
+) -> None:
+    app, started = recorder()
+    assert redis_url
+    async with Proxy(valkey.port) as proxy, shards(proxy.url, tmp_path, app) as (shard,):
+        shard.hear(group_message("10001", "say warm", seq=1))
+        await shard.quiet()
+        proxy.cut_before_reply = 1
+        shard.hear(group_message("10001", "say first", seq=2))
+        await wait_until(lambda: proxy.cut_before_reply == 0)
+        # It waits for the first one, and all others wait behind it.
+        shard.worker.pipeline._faults = Failing()
+        for number in range(20):
+            shard.hear(group_message("10001", f"say {number}", seq=number + 3))
+        await wait_until(lambda: len(started) == 1 + 20, 10)
 
 
 async def test_where_all_is_lost_no_chain_of_the_lost_grows(redis_url: str, tmp_path: Path) -> None:

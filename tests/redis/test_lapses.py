@@ -36,6 +36,9 @@ async def test_nobody_is_dead_before_the_first_look(redis: Redis) -> None:
     lapses = Lapses(redis, KEYS, HandClock(), life_s=60.0)
     assert not lapses.is_dead(100)
     assert lapses.is_dead(0), "what was given back is nobody's"
+    assert not lapses.has_looked, "that nobody else lives is not known either"
+    await lapses.look()
+    assert lapses.has_looked
 
 
 async def test_an_epoch_that_is_leased_is_alive_and_any_other_is_dead(redis: Redis) -> None:

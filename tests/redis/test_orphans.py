@@ -113,32 +113,55 @@ async def test_what_a_living_worker_lost_sight_of_is_ended_after_the_time(redis_
 ENDS: dict[str, tuple[Callable[[Claimant, Claim], None], dict[str, int]]] = {
     "handled": (lambda one, claim: one.handled(claim), {"distinct": 1, "handled": 1}),
     "unknown": (lambda one, claim: one.claims.unknown(claim, at=1.0), {"distinct": 1, "dead:sent_unknown": 1}),
-    "given back": (lambda one, claim: one.claims.release(claim), {"distinct": 1}),
 }
 
 
+async def rolled_back(one: Claimant, claim: Claim, end: Callable[[Claimant, Claim], None]) -> bytes:
+    """End a claim, and have Redis fall back behind it, as a replica that is promoted had not heard of it yet."""
+    keys = (claim.home, claim.bucket.open, claim.bucket.books)
+    copies = [(await one.redis.execute("PTTL", key), await one.redis.execute("DUMP", key)) for key in keys]
+    token = claim.token
+    end(one, claim)
+    await one.settled()
+    for key, (life_ms, copy) in zip(keys, copies, strict=True):
+        await one.redis.execute("RESTORE", key, max(0, life_ms), copy, "REPLACE")
+    assert await one.redis.execute("HEXISTS", claim.bucket.open, token)
+    return token
+
+
+@pytest.mark.parametrize("lapsed", [False, True], ids=["in its epoch", "after its epoch"])
 @pytest.mark.parametrize("how", ENDS)
-async def test_an_end_that_redis_confirmed_and_forgot_is_told_again(redis_url: str, how: str) -> None:
+async def test_an_end_that_redis_confirmed_and_forgot_is_told_again(redis_url: str, how: str, *, lapsed: bool) -> None:
     end, counts = ENDS[how]
     async with claimants(redis_url, 1) as (one,):
         sweeper = Sweeper(one)
         claim = one.claim(1)
         await one.take(claim)
         await one.claims.effect(claim)
-        keys = (claim.home, claim.bucket.open, claim.bucket.books)
-        copies = [(await one.redis.execute("PTTL", key), await one.redis.execute("DUMP", key)) for key in keys]
-        token = claim.token
-        end(one, claim)
-        await one.settled()
-        # As a replica that had not heard of the end yet and is promoted.
-        for key, (life_ms, copy) in zip(keys, copies, strict=True):
-            await one.redis.execute("RESTORE", key, max(0, life_ms), copy, "REPLACE")
-        assert await one.redis.execute("HEXISTS", claim.bucket.open, token)
+        await rolled_back(one, claim, end)
+        if lapsed:
+            one.epoch.renew()
+        else:
+            await sweeper.over(2)
+            assert one.meters.forgot == 0, "it might have been confirmed while the sweep looked"
         await sweeper.over(2)
         await one.settled()
-        assert not await one.redis.execute("HEXISTS", claim.bucket.open, token)
         books = await one.books()
-        assert (books.counts, books.open) == (counts, 1 - books.ended)
+        assert (books.counts, books.open) == (counts, 0)
+        assert one.meters.forgot == 1
+
+
+async def test_a_message_that_was_given_back_is_not_given_back_again_where_redis_forgot_it(redis_url: str) -> None:
+    async with claimants(redis_url, 1) as (one,):
+        sweeper = Sweeper(one)
+        claim = one.claim(1)
+        await one.take(claim)
+        token = await rolled_back(one, claim, lambda one, claim: one.claims.release(claim))
+        # Another may have taken and answered it in between: it is shown, and nobody answers it again.
+        await sweeper.over(AFTER_S - 2)
+        assert await one.redis.execute("HKEYS", claim.bucket.open) == [token]
+        await sweeper.over(6)
+        assert (await one.books()).counts == {"distinct": 1, "dead:holder_lost": 1}
 
 
 async def test_of_confirmed_ends_the_last_ones_are_remembered_and_no_more(redis_url: str) -> None:

@@ -403,6 +403,39 @@ async def test_where_the_winners_link_is_gone_another_worker_answers(redis_url: 
         assert await ended(two, distinct=1, handled=1, open=0)
 
 
+async def test_where_the_link_was_gone_at_the_reply_and_is_back_by_the_end_another_worker_answers(
+    redis_url: str, tmp_path: Path
+) -> None:
+    app, refused, back = App("tidy"), threading.Event(), threading.Event()
+    other = Gate(holds=0)
+
+    @app.command("ping")
+    async def ping(ctx: Context) -> None:
+        gate.waiting.set()
+        await asyncio.to_thread(gate.opened.wait, 10)
+        try:
+            await ctx.reply("pong")
+        finally:
+            refused.set()
+            await asyncio.to_thread(back.wait, 10)
+
+    gate = Gate()
+    async with shards(redis_url, tmp_path, app, other.app, **FAST) as (one, two):
+        await held_by(one, gate, group_message("10001", "ping", seq=7))
+        two.live()
+        two.hear(group_message("10002", "ping", seq=7))
+        await one.ends["10001"].close()
+        gate.opened.set()
+        await wait_until(refused.is_set)
+        one.connect("10001")
+        back.set()
+        await wait_until(lambda: two.sent() == ["pong"], 5)
+        await one.quiet()
+        await two.quiet()
+        assert one.meters.released == {Reason.NO_LINK: 1}
+        assert await ended(two, distinct=1, handled=1, open=0)
+
+
 async def test_where_the_only_link_comes_back_in_time_its_account_answers(redis_url: str, tmp_path: Path) -> None:
     gate = Gate()
     async with shards(redis_url, tmp_path, gate.app, **FAST) as (one,):

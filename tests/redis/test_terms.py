@@ -15,7 +15,7 @@ from pallas.onebot.ends import End
 from pallas.onebot.link import Link, Role
 from pallas.redis import Redis
 from shard.roster import Account, Roster
-from shard.terms import TermsBook
+from shard.terms import PERIOD_S, TermsBook
 from tests.support.claimants import GROUP, KEYS, claimants
 from tests.support.opened import HandClock, opened
 from tests.support.waiting import wait_until
@@ -146,6 +146,32 @@ async def test_an_end_without_sequences_asks_for_a_day_also_after_it_left(
     await other.book.beat()
     assert not other.contents
     assert await redis.execute("HLEN", KEYS.terms) == 0, "who asks for nothing any more is taken out"
+
+
+async def test_what_redis_forgot_is_asked_for_again_and_meanwhile_still_given(
+    desks: tuple[Desk, Desk, HandClock, Redis],
+) -> None:
+    one, other, clock, redis = desks
+    one.connect("1", End.NAPCAT, "4.9.0")
+    one.heard("1", without_seq=1)
+    await one.book.beat()
+    await other.book.beat()
+    clock.advance(PERIOD_S)
+    await one.book.beat()
+    await redis.execute("FLUSHALL")
+    await other.book.beat()
+    assert other.contents, "its worker has had no time to ask again"
+    clock.advance(PERIOD_S)
+    await one.book.beat()
+    assert await marked(redis) == BUCKETS
+    await other.book.beat()
+    assert other.contents
+    one.roster.leave(next(iter(one.roster)).links[0])
+    await redis.execute("FLUSHALL")
+    await other.book.beat()
+    clock.advance(60)
+    await other.book.beat()
+    assert not other.contents, "nobody asks any more"
 
 
 async def test_an_end_behind_a_new_link_must_show_again_what_it_is(desks: tuple[Desk, Desk, HandClock, Redis]) -> None:

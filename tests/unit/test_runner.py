@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, cast
@@ -70,6 +71,28 @@ async def run(runner: Runner, handler: Handler) -> Reason:
 
     runner.start(handler, NO_CONTEXT, then)
     return await ended
+
+
+@pytest.mark.parametrize("way", ["task", "callback"])
+async def test_what_a_handler_started_may_exit_and_the_others_go_on(way: str, lines: list[Any]) -> None:
+    started: list[Any] = []
+
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    async def go(_: Any) -> None:
+        if way == "task":
+            started.append(asyncio.create_task(leave()))
+        else:
+            asyncio.get_running_loop().call_soon(sys.exit, 3)
+
+    async def fine(_: Any) -> None:
+        await asyncio.sleep(0)
+
+    async with running() as runner:
+        assert await run(runner, handler(go)) is Reason.OK
+        await wait_until(lambda: any(line["event"] == "handlers.loop_stopped" for line in lines))
+        assert await run(runner, handler(fine)) is Reason.OK
 
 
 async def test_a_handler_runs_on_its_own_loop_and_thread() -> None:

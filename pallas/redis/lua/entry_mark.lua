@@ -21,7 +21,7 @@ local function mark(home, open, books, field, token, state, outcome)
         redis.call('HSET', home, field, list:sub(1, at - 2) .. state .. list:sub(at))
     elseif redis.call('HEXISTS', open, token) == 0 then
         return list and 0 or -1
-    elseif state == 'd' then
+    elseif state == 'd' and not list then
         answer = -1
     end
     if state == 'd' then
