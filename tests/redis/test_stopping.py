@@ -40,6 +40,8 @@ async def test_what_redis_grants_while_the_worker_stops_has_an_outcome(
     async with shards(redis_url, tmp_path, bot()) as (shard,):
         shard.connect("10001")
         await shard.quiet()
+        # It knows that nobody else lives who could answer.
+        await shard.worker.lapses.look()
         valkey.pause()
         try:
             for number in range(3):

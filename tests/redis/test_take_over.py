@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -132,9 +133,10 @@ async def test_a_message_whose_holder_dies_before_the_effect_is_answered_by_anot
 ) -> None:
     gate = Gate()
     async with shards(redis_url, tmp_path, gate.app, gate.app, **FAST) as (one, two):
-        await held_by(one, gate, group_message("10001", "ping", seq=seq))
+        at = time.time()
+        await held_by(one, gate, group_message("10001", "ping", seq=seq, at=at))
         two.live()
-        two.hear(group_message("10002", "ping", seq=seq))
+        two.hear(group_message("10002", "ping", seq=seq, at=at))
         await wait_until(lambda: len(two.worker.standby) == 1)
         assert two.sent() == []
         await one.die()
@@ -206,9 +208,10 @@ async def test_a_message_whose_effect_had_begun_is_never_sent_again_and_shown_as
 ) -> None:
     gate = Gate(sends_first=True)
     async with shards(redis_url, tmp_path, gate.app, gate.app, **FAST) as (one, two):
-        await held_by(one, gate, group_message("10001", "ping", seq=seq))
+        at = time.time()
+        await held_by(one, gate, group_message("10001", "ping", seq=seq, at=at))
         two.live()
-        two.hear(group_message("10002", "ping", seq=seq))
+        two.hear(group_message("10002", "ping", seq=seq, at=at))
         await one.die()
         await wait_until(lambda: two.meters.orphans == {Reason.SENT_UNKNOWN: 1}, 10)
         assert two.sent() == []

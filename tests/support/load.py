@@ -139,6 +139,11 @@ class Load:
         for shard in self._fleet:
             await shard.quiet(within)
         ended = await self._fleet[0].ended()
+        limit = self.now + within
+        while ended.open and self.now < limit:
+            # What nobody goes on with is left to those who saw it too for a while, before it is ended.
+            await lag(0.1)
+            ended = await self._fleet[0].ended()
         counted = Counter({number: len(times) for number, times in self.answers.items()})
         return Outcome(
             asked=len(self.asked),
