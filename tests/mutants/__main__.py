@@ -19,7 +19,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.seeds import MUTANTS
 from tests.support.tree import ROOT
 
-_COPIED = ("pallas", "shard", "federate", "webui", "tests", "bench", "docs", "pyproject.toml", "compose.yaml")
+_COPIED = ("pallas", "shard", "federate", "webui", "tests", "bench", "docs", "deploy", "pyproject.toml", "compose.yaml")
 _TIMEOUT_S = 180
 _NEEDED = ("pytest", "pytest_asyncio", "pytest_timeout", "hypothesis")
 
